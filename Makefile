@@ -11,7 +11,7 @@ help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 10
 
 run: .venv/ready ## start the product on the examples: Ctrl-C stops it, ./gnomon.db keeps what happened
-	$(BIN)/gnomon up --jobs examples/jobs.yaml --jobs examples/demo.yaml --import examples.company $(ARGS)
+	GNOMON_UI__PRINT_LINK=true $(BIN)/gnomon up --jobs examples/jobs.yaml --jobs examples/demo.yaml --import examples.company $(ARGS)
 
 test: .venv/ready-to-test ## run the tests; at most ten minutes on two cores
 	$(BIN)/pytest -n $(JOBS) -m "not thorough" $(ARGS)

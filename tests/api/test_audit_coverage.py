@@ -87,6 +87,7 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
         ["retry announcement {announcement}"],
     ),
     "reset_breaker": ("/v1/breakers/stripe/reset", None, ["reset breaker stripe"]),
+    "issue_sign_in_code": ("/v1/sign-in-codes", None, ["issue sign_in_code admin@example.com"]),
     "clear_session": ("/v1/sessions/triage/clear", None, ["delete session triage"]),
     "upsert_schedule": ("/v1/schedules/upsert", {**_TIMER, "schedule": "@weekly"}, ["update job nightly"]),
     "pause_schedule": ("/v1/schedules/pause", {"schedule_id": "nightly", "paused": True}, ["pause job nightly"]),
@@ -101,7 +102,7 @@ _LOOKING = {"plan_jobs", "simulate_jobs", "preview_backfill", "diff_policy", "ex
     "answer_model",
 }  # fmt: skip
 #: Routes that are not idempotent without a key.
-_EACH_ANEW = {"trigger_job", "submit_task", "start_backfill"}
+_EACH_ANEW = {"issue_sign_in_code", "trigger_job", "submit_task", "start_backfill"}
 
 
 @pytest.fixture

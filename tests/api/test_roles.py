@@ -25,6 +25,7 @@ VIEWER = {
     "simulate_jobs", "explain_schedule",
     "explain_policy", "replay_policy", "show_policy_shadow",
     "list_approvals", "show_approval", "show_caller", "show_overview", "list_revisions", "show_calendar",
+    "issue_sign_in_code",
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "roll_back_execution",

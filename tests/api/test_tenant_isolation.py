@@ -28,6 +28,7 @@ OF_THE_OPERATOR = {"show_policy", "list_policy_versions", "list_budgets", "diff_
 OWN = {
     "register_job", "apply_jobs", "plan_jobs", "upsert_schedule", "deploy_workflow", "emit_event", "submit_task",
     "start_run", "replay_dead_letters", "resolve_dead_letters", "revoke_tokens", "simulate_jobs",
+    "issue_sign_in_code",
 }  # fmt: skip
 #: Routes that name an object in the body of the request, and the field that does.
 NAMED_IN_BODY = {"pause_schedule": "schedule_id", "ask_for_approval": "job"}

@@ -23,6 +23,7 @@ from contracts.overview import OverviewContract
 from contracts.placement import PlacementContract
 from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
+from contracts.sign_in_codes import SignInCodeContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
 from contracts.sub_runs import SubRunContract
@@ -44,6 +45,7 @@ class TestMemoryStore(
     CalendarContract,
     ExternalEventContract,
     AuditContract,
+    SignInCodeContract,
     TokenContract,
     ActionContract,
     ApprovalContract,

@@ -26,6 +26,7 @@ from contracts.overview import OverviewContract
 from contracts.placement import PlacementContract
 from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
+from contracts.sign_in_codes import SignInCodeContract
 from contracts.store import StoreContract
 from contracts.stuck_runs import StuckRunsContract
 from contracts.sub_runs import SubRunContract
@@ -61,6 +62,7 @@ class PostgresContract(
     CalendarContract,
     ExternalEventContract,
     AuditContract,
+    SignInCodeContract,
     TokenContract,
     ActionContract,
     ApprovalContract,

@@ -25,6 +25,7 @@ from contracts.overview import OverviewContract
 from contracts.placement import PlacementContract
 from contracts.policies import PolicyContract
 from contracts.retention import RetentionContract
+from contracts.sign_in_codes import SignInCodeContract
 from contracts.store import ManualClock, StoreContract
 from contracts.stuck_runs import StuckRunsContract
 from contracts.sub_runs import SubRunContract
@@ -47,6 +48,7 @@ class TestSqliteStore(
     CalendarContract,
     ExternalEventContract,
     AuditContract,
+    SignInCodeContract,
     TokenContract,
     ActionContract,
     ApprovalContract,

@@ -335,6 +335,7 @@ def requests(target: Target) -> dict[str, list[Request]]:
         "list_events": [("GET", "/v1/events?limit=1000", None)],
         "show_event": [("GET", f"/v1/events/{target.event}", None)],
         "list_workers": [("GET", "/v1/workers", None)],
+        "issue_sign_in_code": [("POST", "/v1/sign-in-codes", None)],
         "show_health": [("GET", "/v1/health", None)],
         "show_readiness": [("GET", "/readyz", None)],
         "show_liveness": [("GET", "/livez", None)],

@@ -61,6 +61,7 @@ from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.policy_outlook import PolicyOutlook
 from gnomon.services.operations.quarantine import QuarantineService
 from gnomon.services.operations.schedules import ScheduleService
+from gnomon.services.operations.sign_in_codes import SignInCodeService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
@@ -164,6 +165,7 @@ class ApiFixture:
                     parse=parse_policy,
                     compute=compute,
                 ),
+                sign_in_codes=SignInCodeService(store.sign_in_codes, clock),
                 issued_tokens=TokenService(store.tokens, clock, max_lifetime_ms=366 * DAY_MS),
                 explainer=Explainer(store, clock, compute=compute, outlook=outlook),
                 workers=store.workers,

@@ -20,6 +20,7 @@ from gnomon.config.settings import Settings
 from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Schedule as StoredSchedule
+from gnomon.ports.auth import SessionTokens
 from gnomon.ui.handlers import Dashboard
 from support.api_fixture import ApiFixture
 
@@ -30,6 +31,7 @@ _TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 class DashboardFixture(ApiFixture):
     """The API and the pages that are made of it."""
 
+    session_tokens: SessionTokens = IssuerSessions()
     #: How the pages name the installation.
     ui = DashboardSettings()
 
@@ -42,7 +44,7 @@ class DashboardFixture(ApiFixture):
         """The handlers of the pages."""
         return Dashboard(
             runner,
-            IssuerSessions(),
+            self.session_tokens,
             self.ui,
             read_jobs=partial(read_jobs_text, settings=Settings()),
             on_unexpected_error=self.unhandled_errors.append,

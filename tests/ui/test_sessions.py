@@ -1,7 +1,9 @@
 """Signing in and out: the cookie, its limits, and what ends it."""
 
 from pathlib import Path
+from urllib.parse import quote
 
+import httpx
 import pytest
 
 from gnomon.adapters.auth.local_key import local_key
@@ -9,9 +11,9 @@ from gnomon.app.auth import IssuerSessions, LocalSessions, new_token, open_token
 from gnomon.config.settings import load
 from gnomon.core.model import DAY_MS, MINUTE_MS
 from gnomon.errors import Refused
-from gnomon.ports.auth import Caller, Role
+from gnomon.ports.auth import Caller, Role, SessionToken
 from gnomon.testing.clock import VirtualClock
-from support.dashboard import DashboardFixture, text_of
+from support.dashboard import ORIGIN, DashboardFixture, Visitor, text_of
 
 NOW = 1_772_452_800_000
 
@@ -92,6 +94,102 @@ async def test_signing_out_ends_the_session_in_the_browser(dashboard: DashboardF
         answer = await visitor.send("/ui/logout", token="")
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/login")
         assert (await visitor.get("/ui/")).status_code == 303
+
+
+# ---- codes that count once ------------------------------------------------------------------------
+
+
+class OwnSessions:
+    """Sessions that this installation signs: the cookie names role and caller, as the tokens of the tests do."""
+
+    def session_token(self, token: str, caller: Caller, *, now: int) -> SessionToken:
+        del token
+        [role] = caller.roles
+        return SessionToken(f"{role.removeprefix('scheduler-')}~{caller.subject}~", now + MINUTE_MS)
+
+
+async def code_of(dashboard: DashboardFixture, token: str = "operator~eve~") -> str:  # noqa: S107 - a role
+    dashboard.session_tokens = OwnSessions()
+    dashboard.put(dashboard.services)
+    async with dashboard.caller(token) as api:
+        answer = await api.post("/v1/sign-in-codes")
+    assert answer.status_code == 201
+    assert answer.json()["path"] == f"/ui/login?code={answer.json()['code']}"
+    return str(answer.json()["code"])
+
+
+async def redeem(visitor: Visitor, code: str, origin: str = ORIGIN) -> httpx.Response:
+    return await visitor.client.post("/ui/login", data={"code": code}, headers={"Origin": origin})
+
+
+async def test_a_code_signs_in_once_as_the_caller_that_asked_for_it(dashboard: DashboardFixture) -> None:
+    code = await code_of(dashboard)
+
+    async with dashboard.visitor() as eve, dashboard.visitor() as late:
+        answer = await redeem(eve, code)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/ui/")
+        assert "eve" in text_of(await eve.get("/ui/"))
+
+        again = await redeem(late, code)
+        assert again.status_code == 401
+        assert "has been used or has expired" in text_of(again)
+        assert "set-cookie" not in again.headers
+    assert len(dashboard.login_failures) == 1
+
+
+async def test_opening_the_address_of_a_code_uses_it_up_only_when_the_form_is_sent(dashboard: DashboardFixture) -> None:
+    code = await code_of(dashboard)
+
+    async with dashboard.visitor() as visitor:
+        for _ in range(3):
+            page = await visitor.get(f"/ui/login?code={code}")
+            assert (page.status_code, page.headers["cache-control"]) == (200, "no-store")
+            assert "set-cookie" not in page.headers
+        assert (await redeem(visitor, code)).status_code == 303
+
+
+async def test_a_code_counts_for_a_minute(dashboard: DashboardFixture) -> None:
+    code = await code_of(dashboard)
+    dashboard.clock.advance(MINUTE_MS)
+
+    async with dashboard.visitor() as visitor:
+        assert (await redeem(visitor, code)).status_code == 401
+
+
+async def test_a_code_from_another_site_is_refused_and_still_counts(dashboard: DashboardFixture) -> None:
+    code = await code_of(dashboard)
+
+    async with dashboard.visitor() as visitor:
+        assert (await redeem(visitor, code, "http://evil.example")).status_code == 403
+        assert (await redeem(visitor, code)).status_code == 303
+
+
+async def test_a_code_replaces_no_session(dashboard: DashboardFixture) -> None:
+    code = await code_of(dashboard)
+
+    async with dashboard.visitor("viewer") as visitor:
+        assert (await visitor.get(f"/ui/login?code={code}")).headers["location"] == "/ui/"
+
+
+@pytest.mark.parametrize("code", ["x", "x" * 5000, "%00", "<script>"])
+async def test_a_text_that_is_no_code_opens_nothing(dashboard: DashboardFixture, code: str) -> None:
+    async with dashboard.visitor() as visitor:
+        assert "<script>" not in (await visitor.get(f"/ui/login?code={quote(code)}")).text
+        assert (await redeem(visitor, code)).status_code == 401
+
+
+async def test_a_stranger_gets_no_code(dashboard: DashboardFixture) -> None:
+    async with dashboard.caller(None) as stranger:
+        assert (await stranger.post("/v1/sign-in-codes")).status_code == 401
+
+
+async def test_a_code_is_of_no_use_where_sessions_are_tokens_of_an_issuer(dashboard: DashboardFixture) -> None:
+    code = await code_of(dashboard)
+    dashboard.session_tokens = IssuerSessions()
+    dashboard.put(dashboard.services)
+
+    async with dashboard.visitor() as visitor:
+        assert "auth.key_file" in text_of(await redeem(visitor, code))
 
 
 async def test_a_session_of_this_installation_lasts_half_a_day_and_ends_with_its_token(tmp_path: Path) -> None:

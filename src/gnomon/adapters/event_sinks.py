@@ -98,7 +98,17 @@ class LineWriter:
 _LINES_A_SECOND = 20
 #: Events that a person waits for: they are shown whatever the rate.
 _ALWAYS = frozenset(
-    {"up", "worker_up", "policy_serving", "policy_stopping", "local_access", "database_gone", "stop_asked", "stopped"}
+    {
+        "up",
+        "worker_up",
+        "policy_serving",
+        "policy_stopping",
+        "local_access",
+        "dashboard_ready",
+        "database_gone",
+        "stop_asked",
+        "stopped",
+    }
 )
 #: Events of lasting conditions, and how often the console repeats them.
 _LASTING = frozenset(
@@ -309,6 +319,11 @@ EVENT_FORMATS: Mapping[str, Callable[[Facts], str]] = {
     "pools_read": lambda f: f"* {f['file']}: {f['topics']} topics go to {f['pools']} pools",
     "pools_refused": lambda f: f"! {f['error']}",
     "lease_given_up": lambda f: f"! the store was unavailable for too long: {f['count']} attempts are stopped",
+    "dashboard_ready": lambda f: (
+        f"* the dashboard, signed in once within a minute: {f['link']}"
+        if f["link"]
+        else f"* the dashboard is at {f['address']}; gnomon dashboard opens it signed in"
+    ),
     "local_access": lambda f: f"* a token for the API is in {f['file']}: {f['hint']}",
     "keys_not_fetched": lambda f: f"! the keys of the tokens' issuer cannot be fetched: {_first_line(f['error'])}",
     "key_passed_over": lambda f: f"! a key of the tokens' issuer is not used: {f['kid']} {f['reason']}",

@@ -43,6 +43,7 @@ from gnomon.services.operations.overview import OverviewService
 from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.quarantine import QuarantineService
 from gnomon.services.operations.schedules import ScheduleService
+from gnomon.services.operations.sign_in_codes import SignInCodeService
 from gnomon.services.operations.tasks import TaskService
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
@@ -90,6 +91,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     quarantine: QuarantineService
     dry_runner: DryRunner
     issued_tokens: TokenService
+    sign_in_codes: SignInCodeService
     workers: Workers
     #: Reports the health of the node.
     health: Callable[[], Awaitable[NodeHealth]]

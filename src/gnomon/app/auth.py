@@ -378,6 +378,11 @@ class IssuerSessions(SessionTokens):
 
     def session_token(self, token: str, caller: Caller, *, now: int) -> SessionToken:
         """See SessionTokens.session_token."""
+        if not token:
+            raise Refused(
+                "sessions of this installation are tokens of its issuer: sign in with yours, or set auth.key_file, so"
+                " that this installation signs sessions itself"
+            )
         if len(token) > _LARGEST_COOKIE:
             raise Refused(
                 f"the token has {len(token)} characters, and a browser keeps {_LARGEST_COOKIE}: set auth.key_file, so"

@@ -104,6 +104,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
         quarantine=operations.quarantine,
         dry_runner=DryRunProcesses(),
         issued_tokens=operations.tokens,
+        sign_in_codes=operations.sign_in_codes,
         workers=store.workers,
         health=health,
         change_stream=change_stream,

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlencode
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from gnomon.app.auth import (
     ensure_local_access,
     key_path,
     open_token_verifier,
+    read_local_token,
     session_tokens,
 )
 from gnomon.app.files import read_jobs_text
@@ -83,6 +85,7 @@ class HttpApi:
             services = api_services_for(
                 node, self.change_stream, self._tokens, login_failed=failures.record, model_server=model_server
             )
+            await self._emit_dashboard(node, services)
             sessions = session_tokens(node.settings)
             serving = serve_api(
                 services,
@@ -138,6 +141,15 @@ class HttpApi:
             node.events.emit("local_access", file=str(self._access.token_file), hint=self._access.hint(self.address))
         elif isinstance(self._tokens, RejectingAuthenticator):
             node.events.emit("closed_to_everybody", address=self.address)
+
+    async def _emit_dashboard(self, node: Node, services: ApiServices) -> None:
+        """Say where the dashboard is; if the settings want that, with an address that signs in as the local admin."""
+        link, token = "", read_local_token(node.settings) if node.settings.ui.print_link else None
+        if token is not None:
+            with suppress(Unavailable, Unauthenticated):
+                code = await services.sign_in_codes.issue(await self._tokens.caller(token), actor=local_user())
+                link = f"{self.address}/ui/login?{urlencode({'code': code.text})}"
+        node.events.emit("dashboard_ready", address=f"{self.address}/ui/", link=link)
 
     def close(self) -> None:
         """Close the socket."""

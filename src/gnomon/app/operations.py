@@ -40,6 +40,7 @@ from gnomon.services.operations.launcher import Launcher
 from gnomon.services.operations.policy import PolicyService
 from gnomon.services.operations.policy_outlook import PolicyOutlook
 from gnomon.services.operations.quarantine import QuarantineService
+from gnomon.services.operations.sign_in_codes import SignInCodeService
 from gnomon.services.operations.tokens import TokenService
 from gnomon.services.operations.workflows import WorkflowService
 
@@ -84,6 +85,7 @@ class Operations:
         # ---- records
         self.announcements = AnnouncementService(store.announcements, clock)
         self.audit = AuditService(store.audit)
+        self.sign_in_codes = SignInCodeService(store.sign_in_codes, clock)
         self.tokens = TokenService(store.tokens, clock, max_lifetime_ms=settings.auth.max_lifetime_ms)
         self.explainer = _explainer(common, self.policy_outlook)
         self.cleaner = build_cleaner(store, settings, clock, events or LoggedEvents(), lease=AlwaysHeldSingleton())

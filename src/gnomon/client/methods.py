@@ -176,6 +176,7 @@ class ClientMethods:
     tokens = PagedMethod(requests.tokens)
     revoke_token = SingleMethod(requests.revoke_token)
     revoke_all_tokens = SingleMethod(requests.revoke_all_tokens)
+    sign_in_code = SingleMethod(requests.sign_in_code)
     policy = SingleMethod(requests.policy)
     policy_versions = PagedMethod(requests.policy_versions)
     budgets = PagedMethod(requests.budgets)

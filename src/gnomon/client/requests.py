@@ -67,7 +67,7 @@ from gnomon.core.responses.schedules import (
     WorkflowDeployed,
     WorkflowSummary,
 )
-from gnomon.core.responses.system import CallerIdentity, HealthReport, SecurityStatus, WorkerDetail
+from gnomon.core.responses.system import CallerIdentity, DashboardCode, HealthReport, SecurityStatus, WorkerDetail
 from gnomon.core.responses.tokens import TokenDetail, TokensRevoked
 from gnomon.core.responses.why import WhyAnswer
 
@@ -689,6 +689,11 @@ def workers() -> ApiRequest[Page[WorkerDetail]]:
 def tokens(*, page: int = 100) -> ApiRequest[Page[TokenDetail]]:
     """The tokens that were issued or revoked here, newest first."""
     return _get(api_path("tokens"), Page[TokenDetail], {"limit": page})
+
+
+def sign_in_code() -> ApiRequest[DashboardCode]:
+    """A code that signs a browser in to the dashboard as the caller: once, within a minute."""
+    return _post(api_path("sign-in-codes"), DashboardCode)
 
 
 def revoke_token(token_id: str) -> ApiRequest[TokensRevoked]:

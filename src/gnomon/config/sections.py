@@ -72,6 +72,8 @@ class DashboardSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     title: str = "Gnomon"
     colour: DashboardColour = DashboardColour.NONE
+    #: Print at the start an address that opens the dashboard signed in, once and within a minute.
+    print_link: bool = False
 
 
 class DatabaseSettings(RedactedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

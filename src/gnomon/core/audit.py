@@ -559,6 +559,20 @@ def issued_entry(token: TokenRecord, now: int) -> AuditEntry:
     )
 
 
+def sign_in_code_entry(tenant: str, subject: str, expires_at: int, actor: str, now: int) -> AuditEntry:
+    """The entry of an issued code that signs a browser in."""
+    return AuditEntry(
+        at=now,
+        actor=actor,
+        tenant=tenant,
+        action=Action.ISSUE.value,
+        kind="sign_in_code",
+        name=subject,
+        after=digest([subject, expires_at]),
+        details=_details(expires=_iso(expires_at)),
+    )
+
+
 def revoked_entry(token: TokenRecord, now: int) -> AuditEntry:
     """The entry of a revoked token."""
     return AuditEntry(

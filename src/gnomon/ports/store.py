@@ -22,6 +22,7 @@ from gnomon.ports.overview import OverviewCounts
 from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules, TickHistory
+from gnomon.ports.sign_in_codes import SignInCodes
 from gnomon.ports.tasks import Attempts, PendingTasks, TaskDeadlines, TaskPlacement, Workers
 from gnomon.ports.tokens import Tokens
 
@@ -175,6 +176,11 @@ class Store(ExecutionStore, Protocol):
     @property
     def tokens(self) -> Tokens:
         """Issued and revoked tokens."""
+        ...
+
+    @property
+    def sign_in_codes(self) -> SignInCodes:
+        """Codes that sign a browser in."""
         ...
 
     @property

@@ -141,6 +141,7 @@ class Dashboard:
             "title": "Sign in",
             "problem_text": problem_text,
             "next": _next_page(request.query_params.get("next")),
+            "code": "" if problem_text else str(request.query_params.get("code", "")),
         }
         return await self._rendered(request, "login.html", values, None, status=status)
 
@@ -148,7 +149,10 @@ class Dashboard:
         try:
             check_origin(request)
             form = await self._read_small_form(request)
-            cookie = await self._sessions.sign_in(request, form.get("token", "").strip())
+            code, token = form.get("code", ""), form.get("token", "").strip()
+            cookie = await (
+                self._sessions.sign_in_by_code(request, code) if code else self._sessions.sign_in(request, token)
+            )
         except Exception as error:  # noqa: BLE001 - shown as a page
             shown = self._problem_of(error)
             return await self._sign_in_form(request, shown.detail, shown.status)

@@ -54,9 +54,21 @@ class Sessions:
     async def sign_in(self, request: AnyRequest, token: str) -> Cookie:
         """The cookie of a new session; Unauthenticated if the token is not valid."""
         caller = await self._identify(request, token)
+        return self._begun(request, token, caller)
+
+    def _begun(self, request: AnyRequest, token: str, caller: Caller) -> Cookie:
         now = self._services.clock.now()
         made = self._tokens.session_token(token, caller, now=now)
         return _cookie(request, made.text, max_age=max(0, made.expires_at - now) // 1000)
+
+    async def sign_in_by_code(self, request: AnyRequest, code: str) -> Cookie:
+        """The cookie of a new session of the caller of a code; Unauthenticated if the code does not count."""
+        try:
+            caller = await self._services.sign_in_codes.redeem(code)
+        except Unauthenticated as error:
+            self._services.login_failed(error, "unknown" if request.client is None else request.client.host)
+            raise
+        return self._begun(request, "", caller)
 
     def view(self, request: AnyRequest) -> ReaderView:
         """How the reader of this browser wants to see pages."""

@@ -24,6 +24,7 @@ from gnomon.core.runs.states import TERMINAL, check_initial, check_transition
 from gnomon.core.runs.workflow import Workflow
 from gnomon.core.tokens import TokenRecord
 from gnomon.ports.schedules import Pause, Revision
+from gnomon.ports.sign_in_codes import SignInCode
 from gnomon.ports.tasks import AttemptRef, WorkerInfo
 
 
@@ -146,6 +147,8 @@ class MemoryTables:
         #: By tenant and id; and the instants before which all tokens are revoked, by tenant.
         self.tokens: dict[tuple[str, str], TokenRecord] = {}
         self.token_cutoffs: dict[str, int] = {}
+        #: By tenant and subject of their callers.
+        self.sign_in_codes: dict[tuple[str, str], SignInCode] = {}
         self.approvals: dict[str, Approval] = {}
         #: The windows of budgets with their ends, and what attempts have reserved of them.
         self.budget_windows, self.budget_ends = dict[str, BudgetWindow](), dict[str, int]()

@@ -28,6 +28,7 @@ from gnomon.adapters.memory.schedules import (
     MemoryShards,
     MemoryTickHistory,
 )
+from gnomon.adapters.memory.sign_in_codes import MemorySignInCodes
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.adapters.memory.stats import MemoryStoreStats
 from gnomon.adapters.memory.tasks import (
@@ -64,6 +65,7 @@ class MemoryStore:
         self.events = MemoryExternalEvents(state, shared)
         self.audit = MemoryAuditTrail(state)
         self.tokens = MemoryTokens(state)
+        self.sign_in_codes = MemorySignInCodes(state)
         self.approvals = self.approval_upkeep = MemoryApprovals(state, shared)
         self.actions = MemoryActionCounts(state)
         self.policies = MemoryPolicies(state)

@@ -542,6 +542,19 @@ token_cutoff = sa.Table(
     sa.Column("issued_before", InstantType, nullable=False),
 )
 
+#: Codes that sign a browser in to the dashboard; of each caller one.
+sign_in_code = sa.Table(
+    "sign_in_code",
+    metadata,
+    sa.Column("tenant", NameType, primary_key=True),
+    sa.Column("subject", NameType, primary_key=True),
+    sa.Column("digest", NameType, nullable=False),
+    #: The caller as JSON.
+    sa.Column("caller", sa.Text, nullable=False),
+    sa.Column("expires_at", InstantType, nullable=False),
+    sa.Index("sign_in_code_of_digest", "digest", unique=True),
+)
+
 audit = sa.Table(
     "audit",
     metadata,

@@ -17,6 +17,7 @@ from gnomon.adapters.sql.repositories.maintenance import (
     SqlAuditTrail,
     SqlInvariants,
     SqlRetention,
+    SqlSignInCodes,
     SqlSingletonLeases,
     SqlTokens,
 )
@@ -106,6 +107,7 @@ class SqlStore:
         self.events = SqlExternalEvents(transactions, unreadable)
         self.audit = SqlAuditTrail(transactions)
         self.tokens = SqlTokens(transactions)
+        self.sign_in_codes = SqlSignInCodes(transactions)
         self.approvals = self.approval_upkeep = SqlApprovals(transactions)
         self.policies = SqlPolicies(transactions)
         self.policy_shadows = SqlPolicyShadows(transactions)

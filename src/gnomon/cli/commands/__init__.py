@@ -63,6 +63,7 @@ for command in (
     server.up,
     server.server,
     server.workers,
+    server.dashboard,
     server.whoami,
     server.doctor,
     models.mcp,

@@ -168,6 +168,20 @@ def whoami(*, database: Database = None, config: Config = None, output: Output =
     show_caller(Target(database, config), output)
 
 
+def dashboard(
+    *,
+    place: Database = None,
+    config: Config = None,
+    port: Port = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the address; open no browser.")] = False,
+) -> None:
+    """Open the dashboard in a browser, signed in by a code that counts once and for a minute."""
+    from gnomon.cli.actions.dashboard import open_dashboard
+    from gnomon.cli.target import Target
+
+    open_dashboard(Target(place, config), port=port, only_print=only_print)
+
+
 def doctor(*, database: Database = None, config: Config = None, output: Output = Format.TABLE) -> None:
     """Check the database, its schedulers and workers, disk space and time zones; exit with 1 on an error."""
     from gnomon.cli.actions.database import doctor as run

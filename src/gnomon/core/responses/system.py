@@ -87,3 +87,12 @@ class SecurityStatus(Response, frozen=True, kw_only=True):
     actions_per_hour: int | None
     actions_spent: int
     actions_left: int | None
+
+
+class DashboardCode(Response, frozen=True, kw_only=True):
+    """A code that signs a browser in to the dashboard."""
+
+    code: str
+    #: The address of the page that takes it, on the same server.
+    path: str
+    expires_at: datetime

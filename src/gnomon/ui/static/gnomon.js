@@ -409,6 +409,10 @@ for (const choice of $$("[data-own-zone]")) {
   if (zone && !choice.value) choice.value = zone;
 }
 
+// A sign-in by code sends itself, but not while the browser only guesses that one will come here.
+const signIn = $("form[data-submit]");
+if (signIn && !document.prerendering && !document.hidden) signIn.requestSubmit();
+
 tick();
 every();
 lead();

@@ -10,6 +10,7 @@ from gnomon.adapters.sql import (
     invariants,
     leases,
     retention,
+    sign_in_codes,
     tokens,
 )
 from gnomon.adapters.sql.transactions import Transactions
@@ -29,7 +30,9 @@ from gnomon.core.model import (
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 from gnomon.core.tokens import RevokedTokens, TokenRecord
 from gnomon.ports.audit import AuditQuery, CheckpointKey, Sealing, SealOutcome
+from gnomon.ports.auth import Caller
 from gnomon.ports.maintenance import OpenRunPosition, RetentionBatch, RetentionPosition, StuckRunsPage, VersionsOfRuns
+from gnomon.ports.sign_in_codes import SignInCode
 
 
 class SqlAuditTrail:
@@ -102,6 +105,21 @@ class SqlTokens:
     async def revoked(self) -> RevokedTokens:
         """See Tokens.revoked."""
         return await self._transactions.read(tokens.revoked)
+
+
+class SqlSignInCodes:
+    """Implements SignInCodes."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def issue(self, code: SignInCode, *, actor: str, now: int) -> None:
+        """See SignInCodes.issue."""
+        await self._transactions.write(lambda conn: sign_in_codes.issue(conn, code, actor, now))
+
+    async def take(self, digest: str, *, now: int) -> Caller | None:
+        """See SignInCodes.take."""
+        return await self._transactions.write(lambda conn: sign_in_codes.take(conn, digest, now))
 
 
 class SqlSingletonLeases:
