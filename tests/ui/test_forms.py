@@ -104,6 +104,7 @@ async def test_a_dead_letter_is_replayed_once_and_another_resolved(dashboard: Da
         assert (await visitor.send(f"{place}/replay")).headers.get("location") in (first.headers["location"], None)
         await visitor.send(f"{place}/resolve")
         assert "None." in text_of(await visitor.get("/ui/dead-letters"))
+        assert "resolved" in text_of(await visitor.get("/ui/dead-letters?resolved=true"))
 
 
 async def asked(dashboard: DashboardFixture) -> tuple[str, str]:
