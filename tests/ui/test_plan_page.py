@@ -1,6 +1,8 @@
 """The page of plans: what a jobs file would change, its mistakes by line, and applying exactly what was shown."""
 
+import asyncio
 import re
+import threading
 
 import httpx
 import pytest
@@ -102,3 +104,27 @@ async def test_the_example_on_the_page_is_a_jobs_file(dashboard: DashboardFixtur
     async with dashboard.visitor("admin") as admin:
         [example] = re.findall(r'<pre tabindex="0">(jobs:.*?)</pre>', (await admin.get("/ui/plan")).text, re.DOTALL)
         assert (await admin.send("/ui/plan/show", body=example)).status_code == 200
+
+
+async def test_a_file_that_takes_long_to_read_holds_up_no_body_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, enough = threading.Event(), threading.Event()
+
+    def read(*_: object, **__: object) -> list[dict[str, object]]:
+        reading.set()
+        enough.wait(60)
+        return []
+
+    monkeypatch.setattr("support.dashboard.read_jobs_text", read)
+    dashboard = DashboardFixture()
+    async with dashboard.visitor("viewer~ada") as ada, dashboard.caller("viewer~bob") as bob:
+        token = await ada.any_form_token("/ui/plan")
+        slow = asyncio.create_task(ada.send("/ui/plan/show", token=token, body=FILE))
+        await asyncio.to_thread(reading.wait, 60)
+        # So large that it is parsed in a thread, too.
+        job = {"name": "weekly", "function": "reports.week", "description": "x" * 100_000}
+        answer = await bob.ask("POST", "/v1/plan", {"jobs": [job]})
+        assert not slow.done()
+        enough.set()
+        shown = await slow
+
+    assert (answer.status_code, shown.status_code) == (422, 200)

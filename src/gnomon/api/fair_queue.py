@@ -203,6 +203,11 @@ class RequestSlots:
         self._bulk = FairSlots(_MAX_CONCURRENT_BULK, of_caller=1, of_tenant=_MAX_CONCURRENT_BULK // 2)
         self._large_bulk = FairSlots(_MAX_CONCURRENT_LARGE, of_tenant=1)
         self._alone = FairSlots(1)
+        self._files = FairSlots(1)
+
+    def file_slot(self, caller: Caller) -> AbstractAsyncContextManager[None]:
+        """The slot in which a file of jobs is read that a page was sent."""
+        return self._files.slot(caller)
 
     def slot(self, route: ApiRoute, caller: Caller, *, size: int) -> AbstractAsyncContextManager[None]:
         """The slot in which a request with a body of this size is handled.

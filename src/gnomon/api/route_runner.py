@@ -7,6 +7,7 @@ read and change everything through the same routes. Roles, limits, fairness and 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -19,7 +20,9 @@ from gnomon.api.route import ApiCall, ApiRoute, ApiServices, Reply, acting, find
 from gnomon.api.routes import ROUTES
 from gnomon.errors import FieldError, Forbidden, Unavailable
 from gnomon.ports.auth import Caller
+from gnomon.services.loop import ComputeQueue
 
+T = TypeVar("T")
 #: A list with more items than this is encoded item by item.
 _LONG_LIST = 100
 _NO_HEADERS: Mapping[str, str] = {}
@@ -34,6 +37,13 @@ class RouteRunner:
         self.body_budget = BodyBudget(services.server)
         self._coalescer = RequestCoalescer(services.busy)
         self._slots = RequestSlots()
+        #: A file takes seconds to read, and in one piece: bodies, which others wait for, do not wait behind it.
+        self._files = ComputeQueue(services.busy)
+
+    async def read_file(self, caller: Caller, read: Callable[[], T]) -> T:
+        """The result of `read`, which reads a file that a page was sent: one at a time, in turns by caller."""
+        async with self._slots.file_slot(caller):
+            return await self._files.run_in_thread(read)
 
     async def run(
         self, route: ApiRoute, caller: Caller, build: Callable[[], Awaitable[ApiCall]], *, raw: bytes | None

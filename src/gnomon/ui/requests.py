@@ -54,9 +54,9 @@ class PageRequest(Struct, frozen=True, kw_only=True):
 
     async def read_jobs(self, text: str) -> Sequence[Mapping[str, Any]]:
         """The jobs of a file with this text; JobsFileError names the lines of its mistakes."""
-        services, now = self.runner.services, self.now()
+        now = self.now()
         with compute_limit(_READ_SECONDS, FieldError("body", "", f"costs more than {_READ_SECONDS} s to read")):
-            return await services.compute.run_in_thread(lambda: self.jobs_reader(text, now))
+            return await self.runner.read_file(self.session.caller, lambda: self.jobs_reader(text, now))
 
     def now(self) -> int:
         """The time of the server."""
