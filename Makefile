@@ -6,7 +6,7 @@ JOBS ?= 3
 # The tests start hundreds of processes; without kept bytecode each of them compiles the program anew.
 test test-all chaos corpus fuzz check: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test test-all chaos corpus fuzz check audit format bench lock clean
+.PHONY: help setup run test test-all chaos corpus fuzz check audit format screenshots bench lock clean
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 10
 
@@ -45,6 +45,9 @@ audit: .venv/ready-to-test ## ask the advisory service about every pin; fails if
 format: .venv/ready-to-test ## format the files and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+screenshots: .venv/ready-to-test ## write the pictures of the dashboard to docs/images
+	PYTHONPATH=.:tests $(BIN)/python -m support.screenshots
 
 bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our peers
 	$(BIN)/python bench/cron.py
