@@ -10,6 +10,8 @@ from gnomon.ui.requests import PageRequest, address, read_json_field, segment, u
 _TABS = ("ledger", "executions", "definition", "plan")
 #: How many coming fires the plan lists.
 _COMING = 50
+#: How many revisions the definition lists.
+_REVISIONS = 20
 
 
 async def _job(request: PageRequest) -> Values:
@@ -26,6 +28,8 @@ async def _job(request: PageRequest) -> Values:
         values["rows"] = await request.get("/v1/ticks", job=name, cursor=cursor, limit=PAGE_ROWS)
     elif tab == "executions":
         values["rows"] = await request.get("/v1/executions", job=name, cursor=cursor, limit=PAGE_ROWS)
+    elif tab == "definition":
+        values["rows"] = await request.get(f"{path}/revisions", cursor=cursor, limit=_REVISIONS)
     return values
 
 
