@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,6 @@ import pytest
 
 from gnomon.adapters.host import SystemClock
 from gnomon.adapters.sql import bulk
-from gnomon.adapters.sql.connect import open_store
 from gnomon.adapters.sql.store import SqlStore
 from gnomon.app.kernel import KERNEL_BREAKER, OUTPUT_KERNEL_BREAKER
 from gnomon.app.node import Node
@@ -27,8 +26,8 @@ from gnomon.runners.registry import Functions
 from gnomon.services.execution.late_output_checker import LateOutputChecker
 from gnomon.testing.clock import Recorder
 from support.fleet_processes import all_runs, launch, wait_until, wait_until_all_over
-from support.fleet_topologies import Topology, running_topology
-from support.gnomon_processes import GnomonProcess, policy_server, up
+from support.fleet_shapes import SHAPES, Shape, running_shape
+from support.gnomon_processes import GnomonProcess, policy_server
 from support.output_policies import HOLD_ALL, KEY, policy_text
 from support.postgres_server import postgres
 from support.sqlite_files import new_sqlite_file
@@ -37,6 +36,7 @@ pytestmark = [pytest.mark.req("R-06"), pytest.mark.timeout(180)]
 #: Nothing larger than this is read at once.
 INLINE = 200
 RUNS = 40
+CHECKED = {"GNOMON_OUTPUT_POLICY__ENABLED": "true", "GNOMON_OUTPUT_POLICY__INLINE_BYTES": str(INLINE)}
 #: The key is put together by the program, so that no definition has it.
 JOBS = """
 jobs:
@@ -143,56 +143,9 @@ async def _payloads(store: object) -> list[tuple[str, str, bytes]]:
 # ---- processes that are killed ---------------------------------------------------------------------
 
 
-class Shape:
-    """How the processes of a fleet are started."""
-
-    def __init__(self, url: str, jobs: Path, stack: ExitStack, topology: Topology | None, **more: str) -> None:
-        self._url, self._jobs = url, jobs
-        #: Whether a second scheduler would wait for the first one.
-        self.alone = topology is None
-        self._environment = {
-            "GNOMON_OUTPUT_POLICY__ENABLED": "true",
-            "GNOMON_OUTPUT_POLICY__INLINE_BYTES": str(INLINE),
-            "GNOMON_EXECUTION__MAX_LOSSES": "100",
-            **more,
-        }
-        self._running = None
-        if topology is not None:
-            self._running = stack.enter_context(running_topology(topology, url, **self._environment))
-            stack.enter_context(self._running.worker())
-
-    @contextmanager
-    def scheduler(self) -> Iterator[GnomonProcess]:
-        if self._running is None:
-            with up(self._url, "--jobs", str(self._jobs), environment=self._environment) as running:
-                yield running
-        else:
-            with self._running.server("--jobs", str(self._jobs)) as running:
-                yield running
-
-
-SHAPES = {"sqlite": None, "postgresql": Topology(), "postgresql nats": Topology(nats=True)}
-
-
-@asynccontextmanager
-async def running_shape(name: str, folder: Path, **environment: str) -> AsyncIterator[tuple[Shape, SqlStore]]:
-    file = folder / "jobs.yaml"
-    file.write_text(JOBS)
-    async with AsyncExitStack() as stack:
-        if name == "sqlite":
-            new_sqlite_file(folder / "gnomon.db")
-            url = f"sqlite:///{folder / 'gnomon.db'}"
-        else:
-            url = await stack.enter_async_context(postgres(18).database())
-        store = await open_store(url)
-        stack.push_async_callback(store.close)
-        with ExitStack() as processes:
-            yield Shape(url, file, processes, SHAPES[name], **environment), store
-
-
 @pytest.fixture(params=SHAPES)
 async def shape(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Shape, SqlStore]]:
-    async with running_shape(request.param, tmp_path) as running:
+    async with running_shape(request.param, JOBS, tmp_path, **CHECKED) as running:
         yield running
 
 
@@ -260,7 +213,7 @@ async def test_a_scheduler_killed_while_the_service_hangs_leaves_its_question_to
         "GNOMON_OUTPUT_POLICY__KERNEL_TIMEOUT": "2m",
         "GNOMON_OUTPUT_POLICY__LATE_TIMEOUT": "5m",
     }
-    async with running_shape(name, tmp_path, **said) as (fleet, store):
+    async with running_shape(name, JOBS, tmp_path, **CHECKED, **said) as (fleet, store):
         kernel.signal(signal.SIGSTOP)
         with fleet.scheduler() as first:
             await wait_until(partial(_is_registered, store, "plan"))
@@ -284,7 +237,7 @@ async def test_a_killed_service_delays_no_execution_and_its_outputs_stay(
 ) -> None:
     kernel, port = service
     said = {"GNOMON_OUTPUT_POLICY__KERNEL": f"grpc://127.0.0.1:{port}"}
-    async with running_shape(name, tmp_path, **said) as (fleet, store):
+    async with running_shape(name, JOBS, tmp_path, **CHECKED, **said) as (fleet, store):
         kernel.kill()
         with fleet.scheduler() as running:
             await wait_until(partial(_is_registered, store, "plan"))

@@ -7,6 +7,7 @@ from gnomon.core.explain.evidence import JobEvidence, RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter, one_line
 from gnomon.core.instants import FOREVER
 from gnomon.core.model import ENGINE, Run, RunStatus, Tick
+from gnomon.core.output_policy.late import late_reason
 from gnomon.core.runs.advance import undoable_steps
 from gnomon.core.runs.rollback import CAUSE_TEXTS, RollbackStatus, is_compensation, undone_step
 from gnomon.core.runs.states import TERMINAL
@@ -30,7 +31,15 @@ def explain_run(run: Run, details: RunEvidence, clocks: TimeFormatter, *, now: i
             how = f"has been running{since}{waits}{_asked_to_stop(run, clocks)}"
         case RunStatus.PENDING:
             how = _not_begun(run, clocks, now)
-    return f"Its run {run.run_id} {how}.{_rolled_back(run, details)}"
+    return f"Its run {run.run_id} {how}.{_rolled_back(run, details)}{_taken_away(details)}"
+
+
+def _taken_away(details: RunEvidence) -> str:
+    """The sentences about outputs that were taken away after they were stored."""
+    found = [(task.step, reason) for task in details.tasks if (reason := late_reason(task)) is not None]
+    shown = [f" The output of {step} was taken away after it was stored: {why}." for step, why in found[:_MOST_NAMES]]
+    more = len(found) - _MOST_NAMES
+    return "".join(shown) + (f" So were {more} more." if more > 0 else "")
 
 
 def _rolled_back(run: Run, details: RunEvidence) -> str:

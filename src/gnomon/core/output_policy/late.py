@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gnomon.core.model import Run, Task, TaskId
 from gnomon.core.output_policy.ruling import (
+    OUTPUT_QUARANTINED,
     HeldStatus,
     OutputDecision,
     OutputPhase,
@@ -17,6 +18,8 @@ from gnomon.core.runs.prepare import outputs_needed
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Workflow
 
+#: The end of the note of a task whose output is taken away.
+_LATE = ", after it was stored"
 #: How many steps a record names that have read an output.
 MOST_READERS = 100
 #: A task in these states has no attempt, and nobody has seen its input.
@@ -79,7 +82,15 @@ def late_record(check: LateCheck, ruling: OutputRuling, readers: Iterable[str], 
 
 def late_note(ruling: OutputRuling) -> str:
     """The note of a task whose output is taken away."""
-    return f"{held_text(ruling)}, after it was stored"
+    return f"{held_text(ruling)}{_LATE}"
+
+
+def late_reason(task: Task) -> str | None:
+    """The reason for which the output of the task was taken away; None if it was not, or is released."""
+    note = task.note or ""
+    if task.state is not TaskState.OUTPUT_QUARANTINED or not note.endswith(_LATE):
+        return None
+    return note.removeprefix(f"{OUTPUT_QUARANTINED}: ").removesuffix(_LATE)
 
 
 def readers_of(workflow: Workflow | None, step: str, tasks: Iterable[Task]) -> list[Task]:

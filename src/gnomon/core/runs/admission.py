@@ -29,6 +29,7 @@ from gnomon.core.policy.ruling import (
     ruling_text,
 )
 from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text
+from gnomon.core.runs.failure_kinds import FailureReason, letter_of
 from gnomon.core.runs.launch import LaunchRequest
 from gnomon.core.runs.outcomes import GiveUpLimits
 from gnomon.core.runs.retry import share_of
@@ -645,7 +646,7 @@ def skipped_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, no
 
 def bad_input_admission(waiting: ReadyTask, workflow: Workflow, reason: str, *, now: int) -> Admission:
     """The admission of a task that can never run, because its input cannot be resolved."""
-    letter = "bad_input" if workflow.dead_letter else None
+    letter = letter_of(FailureReason.BAD_INPUT, asked=workflow.dead_letter)
     if is_compensation(waiting.task.step):
         letter = COMPENSATION_FAILED
     made = _admission(waiting, TaskState.FAILED, now, note=reason, dead_letter=letter)
@@ -681,7 +682,7 @@ def launch_failed_admission(
     `workflow` is that of its run, if that can be loaded; if not, the run fails with the task.
     """
     made = _retry_or_fail(
-        waiting, f"launch_failed: {reason}", now, limits, most=limits.launches, letter="launch_failed"
+        waiting, f"launch_failed: {reason}", now, limits, most=limits.launches, letter=FailureReason.LAUNCH_FAILED.value
     )
     return made if workflow is None else replace(made, **_workflow_fields(workflow))
 

@@ -29,6 +29,7 @@ from gnomon.core.model import (
 from gnomon.core.named_breakers import BreakerUse
 from gnomon.core.output_policy.ruling import OUTPUT_QUARANTINED, OutputCheck
 from gnomon.core.runs.deadlines import DEADLINE_EXCEEDED, deadline_text, has_passed
+from gnomon.core.runs.failure_kinds import FailureReason, letter_of
 from gnomon.core.runs.retry import (
     LONGEST_ROUTING_BACKOFF_MS,
     ROUTING_BACKOFF_MS,
@@ -318,9 +319,9 @@ def _after(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _
             after = _NextState(TaskState.CANCELLED)
         case Result.GAVE_UP | Result.SNOOZED:
             # A snoozed function would start a second time, which an at_most_once job must not.
-            after = _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "gave_up"))
+            after = _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, FailureReason.GAVE_UP))
         case Result.DENIED:
-            after = _NextState(TaskState.DENIED, dead_letter="safety_denied")
+            after = _NextState(TaskState.DENIED, dead_letter=FailureReason.SAFETY_DENIED.value)
         case Result.NEVER_STARTED:
             after = _never_started(held, outcome, limits)
         case Result.LOST:
@@ -337,18 +338,18 @@ def _failed(held: Assignment, outcome: AttemptOutcome) -> _NextState:
     if retry is not None and held.attempt < retry.max_attempts and _may_start_again(held):
         return _NextState(TaskState.PENDING, WaitReason.RETRY, max(_delay(held, retry), outcome.retry_after_ms))
     state = TaskState.TIMEOUT if outcome.result is Result.TIMED_OUT else TaskState.FAILED
-    return _NextState(state, dead_letter=_dead_letter_reason(held, "attempts_exhausted"))
+    return _NextState(state, dead_letter=_dead_letter_reason(held, FailureReason.ATTEMPTS_EXHAUSTED))
 
 
 def _lost(held: Assignment, limits: GiveUpLimits) -> _NextState:
     if not _may_repeat(held):
-        return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "worker_lost"))
+        return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, FailureReason.WORKER_LOST))
     if held.task.losses + 1 >= limits.losses:
         # The task probably kills its workers: a person has to look at it, whatever the job's dead_letter option.
-        return _NextState(TaskState.FAILED, dead_letter="worker_lost")
+        return _NextState(TaskState.FAILED, dead_letter=FailureReason.WORKER_LOST.value)
     retry = held.step.retry
     if retry is not None and held.attempt >= retry.max_attempts:
-        return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "worker_lost"))
+        return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, FailureReason.WORKER_LOST))
     return _NextState(TaskState.PENDING, WaitReason.RETRY, _delay(held, retry or _AFTER_LOSS))
 
 
@@ -356,7 +357,7 @@ def _interrupted(held: Assignment) -> _NextState:
     """The next state after a stop that was requested: it counts neither as an attempt nor as a loss."""
     if _may_repeat(held):
         return _NextState(TaskState.PENDING)
-    return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, "interrupted"))
+    return _NextState(TaskState.FAILED, dead_letter=_dead_letter_reason(held, FailureReason.INTERRUPTED))
 
 
 def _never_started(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimits) -> _NextState:
@@ -364,7 +365,7 @@ def _never_started(held: Assignment, outcome: AttemptOutcome, limits: GiveUpLimi
         return _NextState(TaskState.PENDING, WaitReason.RETRY, limits.routing_delay_ms(0, _share(held)))
     tries = held.task.routings + 1
     if tries >= limits.routings:
-        return _NextState(TaskState.FAILED, dead_letter="dispatch_failed")
+        return _NextState(TaskState.FAILED, dead_letter=FailureReason.DISPATCH_FAILED.value)
     return _NextState(TaskState.PENDING, WaitReason.ROUTE, limits.routing_delay_ms(tries - 1, _share(held)))
 
 
@@ -389,12 +390,12 @@ def _delay(held: Assignment, retry: RetryPolicy) -> int:
     return delay_ms(retry, held.attempt, share_of(held.task.task_id, held.attempt))
 
 
-def _dead_letter_reason(held: Assignment, reason: str) -> str | None:
+def _dead_letter_reason(held: Assignment, reason: FailureReason) -> str | None:
     if is_compensation(held.step.name):
         # A compensation that waits for others leaves no letter besides theirs.
         waits = held.step.workflow is not None or (held.task.parent is None and held.step.foreach is not None)
         return None if waits else COMPENSATION_FAILED
-    return reason if held.workflow.dead_letter else None
+    return letter_of(reason, asked=held.workflow.dead_letter)
 
 
 def cancel_instead_of_retry(ended: TaskCompletion) -> TaskCompletion:

@@ -74,7 +74,8 @@ CAUSE_TEXTS = {
     RollbackCause.REQUESTED: "a person requested it",
     RollbackCause.PARENT: "the execution that it is a part of is rolled back",
 }
-_CAUSES = {
+#: The cause for which a run may be rolled back, by the state in which a step ended.
+STATE_CAUSES = {
     TaskState.FAILED: RollbackCause.FAILED,
     TaskState.OUTPUT_QUARANTINED: RollbackCause.FAILED,
     TaskState.TIMEOUT: RollbackCause.TIMEOUT,
@@ -174,7 +175,7 @@ def rollback_cause(
     """Why the run is to be rolled back; None if it is not. `gave_up`: a function of one of its steps has."""
     if gave_up:
         return RollbackCause.GAVE_UP
-    found = {_CAUSES.get(one.state) for one in states.values() if one.state in TERMINAL and not one.not_run}
+    found = {STATE_CAUSES.get(one.state) for one in states.values() if one.state in TERMINAL and not one.not_run}
     if cancelled:
         found.add(RollbackCause.CANCELLED)
     return next((cause for cause in ROLLBACK_ON if cause in found and cause.value in workflow.rollback_on), None)
