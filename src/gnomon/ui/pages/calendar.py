@@ -39,7 +39,7 @@ class CalendarStretch(Struct, frozen=True):
     now: int
 
 
-class CalendarRow(Struct, frozen=True):
+class ShownCalendarRow(Struct, frozen=True):
     """A job and its cells."""
 
     job: str
@@ -151,7 +151,7 @@ def _quarter(column: Values, now: str) -> int:
     return int(4 * ((at - begin) / (end - begin))) if begin <= at < end else -1
 
 
-def _row(job: Values, columns: Sequence[Values], now: str) -> CalendarRow:
+def _row(job: Values, columns: Sequence[Values], now: str) -> ShownCalendarRow:
     counts = {cell["column"]: cell["counts"] for cell in job["cells"]}
     at_now = next((number for number, one in enumerate(columns) if _quarter(one, now) >= 0), -1)
     cells = list[CalendarStretch]()
@@ -164,7 +164,7 @@ def _row(job: Values, columns: Sequence[Values], now: str) -> CalendarRow:
         cells.append(_cell(columns[number], counts.get(number, {}), now if number == at_now else None))
         empty_from = number + 1
     cells += _stretch(columns, empty_from, len(columns))
-    return CalendarRow(job["job"], job["timezone"], job["paused"], cells)
+    return ShownCalendarRow(job["job"], job["timezone"], job["paused"], cells)
 
 
 def _stretch(columns: Sequence[Values], first: int, end: int) -> list[CalendarStretch]:

@@ -25,7 +25,7 @@ async def _dead_letters(request: PageRequest) -> Values:
     resolved = "true" if request.query.get("resolved") == "true" else ""
     cursor, following = request.query.get("cursor", ""), request.query.get("groups", "")
     rows = dict(parse_qsl(match, keep_blank_values=True)) | {"resolved": resolved, "cursor": cursor}
-    # What comes after the reader has seen the list is left alone.
+    # Letters that come after the reader has seen the list are left alone.
     seen = {"until": filters.get("until") or instant_of(request.now() + 1).isoformat()}
     letters, groups = await asyncio.gather(
         _list(request, "/v1/dead-letters", {**rows, "limit": str(PAGE_ROWS)}),
