@@ -22,6 +22,14 @@ CHANGES: dict[str, tuple[str, object, list[str]]] = {
     "trigger_job": ("/v1/jobs/report/trigger", {}, [f"trigger {_JOB}"]),
     "pause_job": ("/v1/jobs/report/pause", None, [f"pause {_JOB}"]),
     "resume_job": ("/v1/jobs/stopped/resume", {}, ["resume job stopped"]),
+    "pause_jobs": ("/v1/bulk/jobs/pause?q=report", None, [f"pause {_JOB}"]),
+    "resume_jobs": ("/v1/bulk/jobs/resume", {"names": ["stopped", "report"]}, ["resume job stopped"]),
+    "trigger_jobs": ("/v1/bulk/jobs/trigger", {"names": ["report"]}, [f"trigger {_JOB}"]),
+    "cancel_executions": (
+        "/v1/bulk/executions/cancel",
+        {"ids": ["{execution}"]},
+        ["cancel execution {execution}"],
+    ),
     "skip_tick": ("/v1/jobs/report/skip", {"at": "2026-03-06T09:00:00Z"}, [f"skip {_JOB}"]),
     "unskip_tick": ("/v1/jobs/report/unskip", {"at": "2026-03-07T09:00:00Z"}, [f"skip {_JOB}"]),
     "apply_jobs": (
@@ -102,7 +110,7 @@ _LOOKING = {"plan_jobs", "simulate_jobs", "preview_backfill", "diff_policy", "ex
     "answer_model",
 }  # fmt: skip
 #: Routes that are not idempotent without a key.
-_EACH_ANEW = {"issue_sign_in_code", "trigger_job", "submit_task", "start_backfill"}
+_EACH_ANEW = {"issue_sign_in_code", "trigger_job", "trigger_jobs", "submit_task", "start_backfill"}
 
 
 @pytest.fixture
@@ -163,6 +171,8 @@ async def changed(admin: ApiCaller, name: str, known: dict[str, str]) -> list[di
     before = len(await entries(admin))
     path, body, _ = CHANGES[name]
     [route] = [one for one in ROUTES if one.name == name]
+    if isinstance(body, dict) and "ids" in body:
+        body = {"ids": [one.format(**known) for one in body["ids"]]}
     if isinstance(body, dict) and "digest" in body:
         body = {**body, "digest": known["digest"]}
     answer = await admin.ask(route.method, path.format(**known), body)

@@ -29,13 +29,15 @@ VIEWER = {
 }  # fmt: skip
 OPERATOR = VIEWER | {
     "trigger_job", "cancel_execution", "roll_back_execution",
+    "trigger_jobs", "cancel_executions",
     "replay_dead_letter", "replay_dead_letters", "resolve_dead_letter", "resolve_dead_letters",
     "start_run", "emit_event", "start_backfill", "cancel_backfill", "retry_announcement", "clear_session",
     "reset_breaker",
     "ask_for_approval", "approve", "reject", "override_approval",
 }  # fmt: skip
 ADMIN = OPERATOR | {
-    "register_job", "update_job", "delete_job", "pause_job", "resume_job", "submit_task", "upsert_schedule",
+    "register_job", "update_job", "delete_job", "pause_job", "resume_job", "pause_jobs",
+    "resume_jobs", "submit_task", "upsert_schedule",
     "pause_schedule", "delete_schedule", "deploy_workflow", "apply_jobs", "skip_tick", "unskip_tick",
     "list_held_outputs", "show_held_output", "release_held_output", "discard_held_output",
     "list_audit_entries", "list_tokens", "revoke_tokens", "revoke_approval", "apply_policy",

@@ -31,7 +31,10 @@ OWN = {
     "issue_sign_in_code",
 }  # fmt: skip
 #: Routes that name an object in the body of the request, and the field that does.
-NAMED_IN_BODY = {"pause_schedule": "schedule_id", "ask_for_approval": "job"}
+NAMED_IN_BODY = {
+    "pause_schedule": "schedule_id", "ask_for_approval": "job",
+    "pause_jobs": "names", "resume_jobs": "names", "trigger_jobs": "names", "cancel_executions": "ids",
+}  # fmt: skip
 LISTS = {
     "list_jobs", "list_planned_fires", "list_ticks", "list_executions", "list_dead_letters",
     "list_dead_letter_groups", "list_events",
@@ -76,8 +79,10 @@ def path_of(route: ApiRoute, known: dict[str, str]) -> str:
 
 def body_of(route: ApiRoute) -> dict[str, Any]:
     assert route.body is not None
-    named = {NAMED_IN_BODY[route.name]: "report"} if route.name in NAMED_IN_BODY else {}
-    return dict(route.body.example) | named
+    body, field = dict(route.body.example), NAMED_IN_BODY.get(route.name)
+    if field in ("names", "ids"):
+        return {field: ["report"]}
+    return body if field is None else body | {field: "report"}
 
 
 async def everything(api_setup: ApiFixture) -> list[Any]:

@@ -526,6 +526,50 @@ def test_executions_are_listed_by_what_started_them_tag_and_time(
     assert len(prompt.data("executions", "list", *asked)) == found
 
 
+@pytest.mark.req("H-19", "H-26")
+def test_jobs_that_match_are_paused_and_resumed_after_a_preview(prompt: CliPrompt) -> None:
+    preview = prompt.lines("jobs", "pause", "--all", "--tag", "numbers", "--dry-run")
+    before = prompt.data("jobs", "list", "--state", "paused")
+    paused = prompt.data("jobs", "pause", "--all", "--tag", "numbers")
+    resumed = prompt.data("jobs", "resume", "--all", "--state", "paused", "--missed", "spread 10m")
+
+    assert preview[1].split() == ["report", "paused"]
+    assert before == []
+    assert [(one["job"], one["became"]) for one in paused] == [("report", "paused")]
+    assert [(one["job"], one["became"]) for one in resumed] == [("report", "resumed")]
+    assert prompt.lines("jobs", "resume", "--all", "-q", "none") == ["no jobs match"]
+
+
+@pytest.mark.req("H-19")
+def test_executions_that_match_are_cancelled(prompt: CliPrompt) -> None:
+    execution = prompt.triggered()
+
+    assert prompt.lines("executions", "cancel", "--all", "--tag", "letters") == ["no executions match"]
+    looked_at = prompt.data("executions", "cancel", "--all", "--job", "report", "--dry-run")
+    done = prompt.data("executions", "cancel", "--all", "--status", "pending")
+
+    assert [one["execution_id"] for one in looked_at] == [execution]
+    assert [(one["execution_id"], one["became"]) for one in done] == [(execution, "cancelled")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("jobs", "pause"),
+        ("jobs", "pause", "report", "--all"),
+        ("jobs", "pause", "report", "--tag", "x"),
+        ("jobs", "resume", "report", "--dry-run"),
+        ("executions", "cancel", "run_1", "--all"),
+        ("executions", "cancel", "--tag", "x"),
+    ],
+    ids=" ".join,
+)
+def test_a_change_is_of_one_or_of_all_that_match(prompt: CliPrompt, arguments: tuple[str, ...]) -> None:
+    done = prompt.run(*arguments)
+
+    assert (done.code, len(done.err)) == (2, 1)
+
+
 def test_jobs_are_listed_by_tag_text_state_and_order(prompt: CliPrompt) -> None:
     assert [one["job"] for one in prompt.data("jobs", "list", "--tag", "numbers")] == ["report"]
     assert prompt.lines("jobs", "list", "--tag", "letters") == ["no jobs with that tag"]

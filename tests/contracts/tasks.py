@@ -905,6 +905,15 @@ class TaskContract:
         assert await store.executions.run_position(after, 3) is None
         assert await store.executions.run_position(RunQuery(tenant="other"), 1) is None
 
+    async def test_runs_that_have_not_ended_are_listed(self, store: Store, schedule: Schedule) -> None:
+        for name in ("a", "b", "c"):
+            await self.launched(store, schedule, name, force=True)
+        assert await store.runs.cancel(RunId("run_b"), reason="no", now=NOON) is CancelOutcome.CANCELLED
+
+        found = await store.executions.list_runs(RunQuery(unfinished=True))
+
+        assert [run.run_id for run in found] == ["run_c", "run_a"]
+
     # ---- dead letters ------------------------------------------------------------------------
 
     async def dead(self, store: Store, run: Run) -> str:

@@ -232,6 +232,16 @@ def requests(target: Target) -> dict[str, list[Request]]:
         ],
         "pause_job": [("POST", "/v1/jobs/wide/pause", None)],
         "resume_job": [("POST", "/v1/jobs/wide/resume", {"missed": "all"})],
+        "pause_jobs": [
+            ("POST", "/v1/bulk/jobs/pause?limit=1000&q=none", {}),
+            ("POST", "/v1/bulk/jobs/pause?limit=1000", {"all": True, "preview": True}),
+        ],
+        "resume_jobs": [("POST", "/v1/bulk/jobs/resume?limit=1000", {"all": True, "preview": True, "missed": "all"})],
+        "trigger_jobs": [("POST", "/v1/bulk/jobs/trigger?limit=1000", {"all": True, "preview": True})],
+        "cancel_executions": [
+            ("POST", "/v1/bulk/executions/cancel?limit=1000&tag=none", {}),
+            ("POST", "/v1/bulk/executions/cancel?limit=1000", {"all": True, "preview": True}),
+        ],
         "skip_tick": [("POST", "/v1/jobs/leap/skip", {"at": "2028-02-28T10:15:00Z"})],
         "unskip_tick": [("POST", "/v1/jobs/leap/unskip", {"at": "2028-02-28T10:15:00Z"})],
         "list_planned_fires": [

@@ -44,6 +44,7 @@ from gnomon.services.operations.approvals import ApprovalService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.breakers import BreakerService
+from gnomon.services.operations.bulk_changes import BulkChangeService
 from gnomon.services.operations.calendar import CalendarService
 from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
@@ -115,6 +116,11 @@ class ApiFixture:
         workflows = WorkflowService(
             store.jobs, store.schedules, clock, ids, compute=compute, defaults=defaults, command_policy=policy
         )
+        job_search = JobSearchService(jobs, store.schedules, store.tick_history)
+        search = SearchService(store.executions, store.run_tasks, store.jobs, jobs, announcements=store.announcements)
+        executions = ExecutionService(
+            store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
+        )
         self.put(
             ApiServices(
                 tokens=RoleTokens(),
@@ -123,14 +129,13 @@ class ApiFixture:
                     store.schedules, store.history, clock, ids, compute=compute, defaults=defaults
                 ),
                 launcher=launcher,
-                executions=ExecutionService(
-                    store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
-                ),
-                search=SearchService(
-                    store.executions, store.run_tasks, store.jobs, jobs, announcements=store.announcements
-                ),
+                executions=executions,
+                search=search,
                 overview=OverviewService(store.overview, store.workers, self._look, clock),
-                job_search=JobSearchService(jobs, store.schedules, store.tick_history),
+                job_search=job_search,
+                bulk_changes=BulkChangeService(
+                    jobs, executions, launcher, store.schedules, clock, jobs=job_search, runs=search
+                ),
                 calendar=CalendarService(
                     store.schedules, store.history, store.calendar, store.jobs, clock, compute=compute
                 ),

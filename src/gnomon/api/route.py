@@ -27,6 +27,7 @@ from gnomon.services.operations.approvals import ApprovalService
 from gnomon.services.operations.audit import AuditService
 from gnomon.services.operations.backfills import BackfillService
 from gnomon.services.operations.breakers import BreakerService
+from gnomon.services.operations.bulk_changes import BulkChangeService
 from gnomon.services.operations.calendar import CalendarService
 from gnomon.services.operations.command_policy import CommandPolicyService
 from gnomon.services.operations.dead_letters import DeadLetterService
@@ -68,6 +69,7 @@ class ApiServices(Struct, frozen=True, kw_only=True):
     search: SearchService
     overview: OverviewService
     job_search: JobSearchService
+    bulk_changes: BulkChangeService
     calendar: CalendarService
     revisions: JobRevisionService
     workflows: WorkflowService

@@ -24,6 +24,7 @@ from gnomon.core.model import RunSource
 from gnomon.errors import Unauthenticated, UsageError
 from gnomon.ports.auth import Caller, Role, TokenAuthenticator
 from gnomon.services.observability.change_stream import ChangeStream
+from gnomon.services.operations.bulk_changes import BulkChangeService
 from gnomon.services.operations.calendar import CalendarService
 from gnomon.services.operations.dead_letters import DeadLetterService
 from gnomon.services.operations.executions import SearchService
@@ -60,6 +61,10 @@ def api_services(  # noqa: PLR0913 - all that requests need
     """
     store, clock, defaults = operations.store, operations.clock, schedule_defaults(settings)
     launcher = launcher or operations.launcher
+    job_search = JobSearchService(operations.jobs, store.schedules, store.tick_history)
+    search = SearchService(
+        store.executions, store.run_tasks, store.jobs, operations.jobs, announcements=store.announcements
+    )
     return ApiServices(
         tokens=tokens,
         jobs=operations.jobs,
@@ -76,11 +81,12 @@ def api_services(  # noqa: PLR0913 - all that requests need
         ),
         launcher=launcher,
         executions=operations.executions,
-        search=SearchService(
-            store.executions, store.run_tasks, store.jobs, operations.jobs, announcements=store.announcements
-        ),
+        search=search,
         overview=OverviewService(store.overview, store.workers, health, clock),
-        job_search=JobSearchService(operations.jobs, store.schedules, store.tick_history),
+        job_search=job_search,
+        bulk_changes=BulkChangeService(
+            operations.jobs, operations.executions, launcher, store.schedules, clock, jobs=job_search, runs=search
+        ),
         calendar=CalendarService(
             store.schedules, store.history, store.calendar, store.jobs, clock, compute=operations.compute
         ),

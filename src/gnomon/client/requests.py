@@ -18,6 +18,7 @@ from gnomon.core.responses.audit import AuditRecord
 from gnomon.core.responses.backfills import BackfillDetail, BackfillPreview
 from gnomon.core.responses.base import Page
 from gnomon.core.responses.breakers import BreakerDetail
+from gnomon.core.responses.bulk_changes import ExecutionCancelled, JobChanged
 from gnomon.core.responses.calendar import Calendar
 from gnomon.core.responses.dead_letters import (
     DeadLetterDetail,
@@ -256,6 +257,60 @@ def resume(
     """
     body = _set_fields(missed=missed, since=_iso(since), over=over)
     return _post(api_path("jobs", name, "resume"), JobResumed, body)
+
+
+def pause_jobs(
+    *,
+    names: Sequence[str] | None = None,
+    all: bool = False,  # noqa: A002 - named as in the API
+    preview: bool = False,
+    **filters: object,
+) -> ApiRequest[Page[JobChanged]]:
+    """Pause these jobs, those that match the filters q, tag and state, or `all`; with the outcome of each."""
+    body = _set_fields(names=None if names is None else list(names), all=all, preview=preview)
+    return _post_many(api_path("bulk", "jobs", "pause"), Page[JobChanged], body, query=filters)
+
+
+def resume_jobs(
+    *,
+    names: Sequence[str] | None = None,
+    all: bool = False,  # noqa: A002 - named as in the API
+    missed: str = "skip",
+    since: datetime | None = None,
+    over: str | None = None,
+    preview: bool = False,
+    **filters: object,
+) -> ApiRequest[Page[JobChanged]]:
+    """Resume jobs, selected as by `pause_jobs`; `missed` as for `resume`."""
+    named = None if names is None else list(names)
+    body = _set_fields(names=named, all=all, preview=preview, missed=missed, since=_iso(since), over=over)
+    return _post_many(api_path("bulk", "jobs", "resume"), Page[JobChanged], body, query=filters)
+
+
+def trigger_jobs(
+    *,
+    names: Sequence[str] | None = None,
+    all: bool = False,  # noqa: A002 - named as in the API
+    input: Mapping[str, Any] | None = None,  # noqa: A002 - named as in jobs files
+    key: str | None = None,
+    preview: bool = False,
+    **filters: object,
+) -> ApiRequest[Page[JobChanged]]:
+    """Start an execution of jobs, selected as by `pause_jobs`; of each once per `key`."""
+    body = _set_fields(names=None if names is None else list(names), all=all, preview=preview, input=input)
+    return _post_many(api_path("bulk", "jobs", "trigger"), Page[JobChanged], body, query=filters, key=key)
+
+
+def cancel_executions(
+    *,
+    ids: Sequence[str] | None = None,
+    all: bool = False,  # noqa: A002 - named as in the API
+    preview: bool = False,
+    **filters: object,
+) -> ApiRequest[Page[ExecutionCancelled]]:
+    """Cancel these executions, those that match the filters of the list and have not ended, or `all` of these."""
+    body = _set_fields(ids=None if ids is None else list(ids), all=all, preview=preview)
+    return _post_many(api_path("bulk", "executions", "cancel"), Page[ExecutionCancelled], body, query=filters)
 
 
 def skip(name: str, at: datetime, *, move_to: datetime | None = None) -> ApiRequest[JobDetail]:

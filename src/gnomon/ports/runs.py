@@ -40,6 +40,8 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     source: RunSource | None = None
     #: Only runs that are queued, or of which a task waits for this reason.
     wait_reason: WaitReason | None = None
+    #: Only runs that have not ended.
+    unfinished: bool = False
     #: Created at or after `since`, and before `until`.
     since: int | None = None
     until: int | None = None

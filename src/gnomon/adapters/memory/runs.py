@@ -81,6 +81,7 @@ class MemoryExecutions:
             for run in self._listed(query)
             if query.status in (None, run.status)
             and query.source in (None, run.source)
+            and not (query.unfinished and run.over)
             and (query.wait_reason is None or self._waits_for(run, query.wait_reason))
             and (query.down_to is None or (run.created_at, run.run_id) >= query.down_to)
         ]

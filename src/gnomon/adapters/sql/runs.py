@@ -74,6 +74,8 @@ def list_runs(conn: sa.Connection, query: RunQuery) -> Sequence[Run]:
         statement = statement.where(_run.status == query.status.value)
     if query.source is not None:
         statement = statement.where(_run.source == query.source.value)
+    if query.unfinished:
+        statement = statement.where(_run.completed_at.is_(None))
     if query.wait_reason is not None:
         statement = statement.where(_waits_for(query.wait_reason))
     if query.down_to is not None:

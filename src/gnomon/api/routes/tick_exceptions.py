@@ -47,14 +47,15 @@ UNSKIP_SCHEMA: dict[str, Any] = {
 
 async def resume(call: ApiCall) -> Reply:
     """Resume a job. Runs missed during the pause are recorded as skipped unless `missed` selects them."""
-    name, missed = call.path["name"], _resume_choice(body_fields(call.body, "missed", "since", "over"))
+    name, missed = call.path["name"], read_resume_choice(body_fields(call.body, "missed", "since", "over"))
     done = await call.services.jobs.resume(name, actor=call.actor, missed=missed, tenant=call.tenant)
     call.services.changed()
     view = await call.services.jobs.get(name, tenant=call.tenant)
     return Reply(body=job_resumed(view, done), headers={"ETag": etag(view.schedule)})
 
 
-def _resume_choice(fields: FieldReader) -> ResumeChoice:
+def read_resume_choice(fields: FieldReader) -> ResumeChoice:
+    """The choice for the runs that were missed during a pause."""
     which = fields.choice("missed", ResumePolicy, ResumePolicy.SKIP)
     for field, of in (("since", ResumePolicy.SINCE), ("over", ResumePolicy.SPREAD)):
         if (field in fields) != (which is of):

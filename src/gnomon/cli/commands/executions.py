@@ -97,11 +97,30 @@ def cancel_execution(
     *,
     job: LastJob = None,
     last: LastExecution = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All executions that have not ended: of --job, --status and --tag.")
+    ] = False,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help="With --all: pending or running.")
+    ] = None,
+    tag: OfTag = None,
+    preview: Annotated[
+        bool, typer.Option("--dry-run", help="With --all: print the executions and change nothing.")
+    ] = False,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Cancel an execution: pending steps at once, running steps as soon as they stop."""
+    """Cancel an execution, or all that match: pending steps at once, running steps as soon as they stop."""
+    if everything or preview or status is not None or tag is not None:
+        from gnomon.cli.actions.bulk_changes import cancel_executions, selects_many
+        from gnomon.cli.target import Target
+
+        selects_many("" if last else execution, (status, tag), everything=everything, preview=preview)
+        target = Target(database, config)
+        if not cancel_executions(target, output, preview=preview, job=job, status=status, tag=tag):
+            raise typer.Exit(1)
+        return
     from gnomon.cli.actions.executions import cancel
     from gnomon.cli.ids import selected_execution
     from gnomon.cli.target import Target

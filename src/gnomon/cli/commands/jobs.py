@@ -32,6 +32,8 @@ InState = Annotated[
         help="Only jobs in this state: active, paused, running, waiting, done, missed or failing.",
     ),
 ]
+EveryJob = Annotated[bool, typer.Option("--all", help="All jobs that match -q, --tag and --state.")]
+Preview = Annotated[bool, typer.Option("--dry-run", help="With --all: print the jobs and change nothing.")]
 FailOn = Annotated[
     list[str] | None,
     typer.Option(
@@ -222,19 +224,34 @@ def trigger_job(
 
 
 @jobs.command("pause")
-def pause_job(
-    name: JobName, *, database: Database = None, config: Config = None, output: Output = Format.TABLE
+def pause_jobs(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of a job.", autocompletion=job_names)] = None,
+    *,
+    everything: EveryJob = False,
+    text: WithText = None,
+    tag: OfTag = None,
+    state: InState = None,
+    preview: Preview = False,
+    database: Database = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Pause a job: no tick fires until the job is resumed."""
+    """Pause a job, or all that match: no tick fires until the job is resumed."""
+    from gnomon.cli.actions.bulk_changes import JobFilterOptions, pause_jobs, selects_many
     from gnomon.cli.actions.jobs import pause
     from gnomon.cli.target import Target
 
-    pause(name, Target(database, config), output)
+    options, target = JobFilterOptions(text, tag, state), Target(database, config)
+    if selects_many(name, options, everything=everything, preview=preview) or name is None:
+        if not pause_jobs(options, target, output, preview=preview):
+            raise typer.Exit(1)
+    else:
+        pause(name, target, output)
 
 
 @jobs.command("resume")
-def resume_job(
-    name: JobName,
+def resume_jobs(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of a job.", autocompletion=job_names)] = None,
     value: Annotated[
         str | None, typer.Argument(metavar="[INSTANT|SPAN]", help="Argument of --missed since or spread.")
     ] = None,
@@ -245,15 +262,26 @@ def resume_job(
             "--missed", metavar="CHOICE", help="Missed runs to start: skip, latest, all, since INSTANT or spread SPAN."
         ),
     ] = "skip",
+    everything: EveryJob = False,
+    text: WithText = None,
+    tag: OfTag = None,
+    state: InState = None,
+    preview: Preview = False,
     database: Database = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Resume a paused job; --missed selects which runs missed during the pause are started."""
+    """Resume a paused job, or all that match; --missed selects which runs missed during the pause are started."""
+    from gnomon.cli.actions.bulk_changes import JobFilterOptions, resume_jobs, selects_many
     from gnomon.cli.actions.jobs import resume
     from gnomon.cli.target import Target
 
-    resume(name, missed, value, Target(database, config), output)
+    options, target = JobFilterOptions(text, tag, state), Target(database, config)
+    if selects_many(name, options, everything=everything, preview=preview) or name is None:
+        if not resume_jobs(options, missed, target, output, preview=preview):
+            raise typer.Exit(1)
+    else:
+        resume(name, missed, value, target, output)
 
 
 @jobs.command("skip")

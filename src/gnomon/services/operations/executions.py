@@ -121,7 +121,7 @@ class ExecutionService:
 
     async def get(self, execution_id: str, *, tenant: str = "default") -> ExecutionView:
         """The run with the tasks of its steps and of their first items, with attempts and outputs."""
-        run = await self._find(tenant, execution_id)
+        run = await self.find(execution_id, tenant=tenant)
         tasks = await self._tasks.steps([run.run_id], items=_ITEMS_WITH_RUN)
         many = any(task.item is not None for task in tasks)
         return ExecutionView(
@@ -144,7 +144,7 @@ class ExecutionService:
         tenant: str = "default",
     ) -> "SearchPage[StepView, int]":
         """Items of a `foreach` step in order, after a number; in one state if it is given."""
-        run = await self._find(tenant, execution_id)
+        run = await self.find(execution_id, tenant=tenant)
         query = ItemQuery(
             run_id=run.run_id,
             step=printable("step", step),
@@ -169,7 +169,7 @@ class ExecutionService:
     async def cancel(self, execution_id: str, *, actor: str, tenant: str = "default") -> CancelOutcome:
         """Cancel pending tasks at once and request the stop of running ones; AlreadyOver if the run has ended."""
         printable("actor", actor)
-        run = await self._find(tenant, execution_id)
+        run = await self.find(execution_id, tenant=tenant)
         reason, now = f"cancelled by {actor}", self._clock.now()
         became = await self._runs.cancel(run.run_id, reason=reason, now=now, actor=actor)
         if became is CancelOutcome.UNKNOWN:
@@ -181,7 +181,7 @@ class ExecutionService:
     async def roll_back(self, execution_id: str, *, reason: str, actor: str, tenant: str = "default") -> None:
         """Undo the steps of an execution that has ended; Refused if there is nothing to undo, or it has not ended."""
         printable("actor", actor)
-        run = await self._find(tenant, execution_id)
+        run = await self.find(execution_id, tenant=tenant)
         why = f"{printable('reason', reason)} ({actor})"
         became = await self._runs.roll_back(run.run_id, reason=why, now=self._clock.now(), actor=actor)
         if became is RollbackOutcome.UNKNOWN:
@@ -203,7 +203,7 @@ class ExecutionService:
         tenant: str = "default",
     ) -> LogPage:
         """A page of log lines in order of time, after a position and from a time on; see LogQuery."""
-        run = await self._find(tenant, execution_id)
+        run = await self.find(execution_id, tenant=tenant)
         found = await self._tasks.log(
             LogQuery(
                 run_id=run.run_id,
@@ -219,7 +219,8 @@ class ExecutionService:
         shown = list(found[:limit])
         return LogPage(shown, shown[-1].place if len(found) > limit else None)
 
-    async def _find(self, tenant: str, execution_id: str) -> Run:
+    async def find(self, execution_id: str, *, tenant: str = "default") -> Run:
+        """The run with that id; NotFound if the tenant has none."""
         schedule_name("tenant", tenant)
         found = await self._executions.find_run(RunId(printable("execution", execution_id)))
         if found is None or found.tenant != tenant:
@@ -339,7 +340,7 @@ class SearchService:
         return [ListedRun(run, numbers.get(run.run_id, 0), announcements.get(run.run_id, ())) for run in runs]
 
     async def _runs(self, query: RunQuery, tag: str | None) -> SearchPage[Run, tuple[int, str]]:
-        if any(one is not None for one in (query.status, query.source, query.wait_reason, tag)):
+        if query.unfinished or any(one is not None for one in (query.status, query.source, query.wait_reason, tag)):
             limit = self._scan_limit if tag is None else self._tag_scan_limit
             query = replace(query, down_to=await self._executions.run_position(query, limit))
         found = await self._tagged(query, tag) if tag else await self._executions.list_runs(query)

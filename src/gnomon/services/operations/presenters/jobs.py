@@ -121,7 +121,7 @@ def job_detail(view: JobView, agents: JobAgentUsage | None = None, *, now: int |
         lock=None if view.lock is None else _job_lock(view.lock),
         approval=None if view.approval is None else _job_approval(view.approval),
         agents=agents,
-        swallowed=None if missed is None else _ticks_swallowed(missed),
+        swallowed=None if missed is None else ticks_swallowed(missed),
     )
 
 
@@ -228,11 +228,12 @@ def planned_fire(fire: UpcomingFire) -> PlannedFire:
 
 def job_resumed(view: JobView, done: ResumeResult) -> JobResumed:
     """A resumed job and the runs that its pause skipped."""
-    swallowed = _ticks_swallowed(done.swallowed)
+    swallowed = ticks_swallowed(done.swallowed)
     return JobResumed(**{**asdict(job_detail(view)), "swallowed": swallowed}, runs=done.runs)
 
 
-def _ticks_swallowed(missed: MissedTicks) -> TicksSwallowed:
+def ticks_swallowed(missed: MissedTicks) -> TicksSwallowed:
+    """The planned times that a pause has suppressed."""
     return TicksSwallowed(
         count=missed.count, first_at=optional_instant(missed.first_at), last_at=optional_instant(missed.last_at)
     )
