@@ -168,7 +168,10 @@ async def test_a_hostile_server_ends_no_attempt(tmp_path: Path, how: str, said: 
     assert said in result
     assert result.removeprefix("failed: ").startswith("<data-")
     assert not [one for one in unknown if one.startswith("<data-")]
-    assert {line.partition(" ")[0] for line in steps(done)} == {"mcp:hostile/look"}
+    carried_out, *in_vain = steps(done)
+    assert carried_out.startswith("mcp:hostile/look {}: ")
+    assert [line.partition(" ")[0] for line in in_vain] == ["shell", "mcp_hostile_shell"]
+    assert all("refused: blocked by security policy: the job does not list the tool" in line for line in in_vain)
     # The tools are those of the beginning.
     assert tried.server.requests[2].json["tools"] == tried.server.requests[0].json["tools"]
 
