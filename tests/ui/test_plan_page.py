@@ -7,6 +7,7 @@ import threading
 import httpx
 import pytest
 
+from support.api_fixture import JOB
 from support.dashboard import ORIGIN, DashboardFixture, text_of
 from ui.test_pages import HOSTILE
 
@@ -23,7 +24,7 @@ FILE = """jobs:
 
 def shown_plan(page: httpx.Response) -> str:
     """The digest of the plan that a page offers to apply."""
-    [found] = re.findall(r'name="plan" value="([0-9a-f]+)"', page.text)
+    [found] = re.findall(r'name="plan" value="([0-9a-f.]+)"', page.text)
     return str(found)
 
 
@@ -128,3 +129,43 @@ async def test_a_file_that_takes_long_to_read_holds_up_no_body_of_others(monkeyp
         shown = await slow
 
     assert (answer.status_code, shown.status_code) == (422, 200)
+
+
+@pytest.mark.req("H-26")
+async def test_exactly_the_plan_that_was_shown_is_applied(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor("admin") as admin:
+        page = await admin.send("/ui/plan/show", body=FILE, days="7")
+        dashboard.clock.advance(3_600_000)
+        done = await admin.send("/ui/plan/apply", body=FILE, days="7", plan=shown_plan(page))
+
+    assert (done.status_code, done.headers["location"]) == (303, "/ui/jobs")
+    assert await jobs(dashboard) == {"report": "every day at 10:00", "weekly": "every Monday at 07:00"}
+
+
+@pytest.mark.req("H-26")
+@pytest.mark.parametrize("change", ["changed", "created", "removed"])
+async def test_a_plan_is_refused_once_something_has_changed_since(dashboard: DashboardFixture, change: str) -> None:
+    async with dashboard.visitor("admin") as admin, dashboard.caller("admin") as api:
+        page = await admin.send("/ui/plan/show", body=FILE, days="7")
+        if change == "removed":
+            await api.ask("DELETE", "/v1/jobs/report")
+        else:
+            name = "report" if change == "changed" else "weekly"
+            await api.post("/v1/apply", {"jobs": [{**JOB, "name": name, "schedule": "0 11 * * *"}]})
+        before = await jobs(dashboard)
+        refused = await admin.send("/ui/plan/apply", body=FILE, days="7", plan=shown_plan(page))
+
+        assert refused.status_code == 412
+        assert "Nothing was applied" in text_of(refused)
+        assert await jobs(dashboard) == before
+        # The page shows the new plan, which can be applied.
+        assert (await admin.send("/ui/plan/apply", body=FILE, days="7", plan=shown_plan(refused))).status_code == 303
+
+
+async def test_an_operator_may_not_apply_a_plan(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor("admin") as admin:
+        digest = shown_plan(await admin.send("/ui/plan/show", body=FILE, days="7"))
+    async with dashboard.visitor("operator") as operator:
+        assert (await operator.send("/ui/plan/apply", body=FILE, days="7", plan=digest)).status_code == 403
+
+    assert list(await jobs(dashboard)) == ["report"]

@@ -1,9 +1,10 @@
 """The plan: what a jobs file would change, in fields and in fires, and the form that applies exactly that."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
-from gnomon.errors import FieldError, FileError, JobsFileError, Stale
+from gnomon.errors import FieldError, FileError, JobsFileError, PlanChanged
 from gnomon.ui.pages.page import DashboardForm, DashboardPage, FormAnswer, Values
 from gnomon.ui.requests import PageRequest
 
@@ -62,7 +63,8 @@ async def _show(request: PageRequest) -> FormAnswer:
         found = await request.send("POST", "/v1/plan", {**body, "days": int(days), "fires": _SHOWN_FIRES})
     except (FieldError, FileError) as error:
         return FormAnswer(template="plan.html", values=values | {"mistakes": _mistakes(error)}, status=422)
-    return FormAnswer(template="plan.html", values=values | {"plan": found, "changed": _changed(found)})
+    shown = {"plan": found, "changed": _changed(found)}
+    return FormAnswer(template="plan.html", values=values | shown)
 
 
 def _mistakes(error: FieldError | FileError) -> list[str]:
@@ -80,9 +82,13 @@ async def _apply(request: PageRequest) -> FormAnswer | str:
     body = await _request_body(request)
     try:
         await request.send("POST", "/v1/apply", {**body, "plan": request.field("plan")})
-    except Stale as error:
-        shown = await _show(request)
-        return FormAnswer(template=shown.template, values={**shown.values, "refused": str(error)}, status=412)
+    except PlanChanged as error:
+        again = await _show(request)
+        return FormAnswer(
+            template=again.template,
+            values={**again.values, "refused": str(error)},
+            status=HTTPStatus.PRECONDITION_FAILED,
+        )
     return "/ui/jobs"
 
 
