@@ -1,22 +1,25 @@
 """The contract of calendars, for any store: each cell has the ticks of ledger and schedule, one by one."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import pytest
 from msgspec.structs import replace
 
-from contracts.store import HOUR, MINUTE, minutely
+from contracts.store import HOUR, MINUTE, NOON, minutely
 from gnomon.core.cron import Cron
 from gnomon.core.ids import SHARDS
 from gnomon.core.instants import FOREVER, ms_of
-from gnomon.core.ledger.calendar import CellKind, ColumnSpan
+from gnomon.core.ledger.calendar import CellCount, CellKind, ColumnSpan
 from gnomon.core.ledger.edits import edited_schedule, verdict_before_edit
 from gnomon.core.ledger.plan import plan
+from gnomon.core.ledger.tick_sums import CellRange
 from gnomon.core.ledger.ticks import Ticks
 from gnomon.core.model import Catchup, Overlap, Reason, Result, Schedule, TickException, TickKind, TickStatus
+from gnomon.ports.calendar import TickCalendar
 from gnomon.ports.store import Store
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.calendar import CalendarQuery, CalendarService, CalendarView
@@ -141,6 +144,36 @@ class CalendarContract:
             seen |= {kind for _, kind in shown}
         assert len(view.rows) == len(schedules)
         assert seen == set(CellKind)
+
+    async def test_ticks_that_are_decided_while_a_calendar_is_read_are_counted_once(self, store: Store) -> None:
+        [schedule, *_] = await self.story(store, NOON, "UTC")
+        terms = await store.shards.claim("node", ttl_ms=10_000, limit=SHARDS, by_force=True)
+        current, now = await self.current_of(store, schedule), NOON + 230 * MINUTE
+
+        class DecidesMeanwhile:
+            """Decides ticks after the schedules were read."""
+
+            async def counts(self, cells: Sequence[CellRange]) -> Sequence[CellCount]:
+                await store.ledger.decide([plan(current, now=now)], now=now, terms=terms)
+                return await store.calendar.counts(cells)
+
+            def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the other methods
+                return getattr(store.calendar, name)
+
+        service = CalendarService(
+            store.schedules,
+            store.history,
+            cast("TickCalendar", DecidesMeanwhile()),
+            store.jobs,
+            VirtualClock(now),
+            compute=ComputeQueue(),
+        )
+        view = await service.read(CalendarQuery(tenant="default", job="allows", from_at=NOON, until_at=NOON + 5 * HOUR))
+
+        [row] = view.rows
+        assert (await self.current_of(store, schedule)).mark_at > current.mark_at
+        # A tick each minute; the first column begins with the mark, up to which there are none.
+        assert [sum(row.cells[number].values()) for number in range(5)] == [59, 60, 60, 60, 60]
 
 
 def _kind(kind: TickKind, reason: Reason, status: TickStatus) -> CellKind:

@@ -26,6 +26,7 @@ PUBLISHED = {
     "INVARIANT_CHECKER": "warden",
     "AUDIT_SEALER": "sealer",
     "LOCK_PUBLISHER": "lock_publisher",
+    "TICK_SUMMER": "tick_summer",
     "JOBS_FILE_SYNC": "jobs_file_sync",
     "JOBS_FILE_WRITES": "jobs_keeper",
     "POOLS_FILE_SYNC": "pools_file_sync",

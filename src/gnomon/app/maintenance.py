@@ -32,6 +32,7 @@ from gnomon.services.maintenance.invariant_checker import InvariantChecker
 from gnomon.services.maintenance.lock_publisher import LockPublisher
 from gnomon.services.maintenance.pinger import Pinger
 from gnomon.services.maintenance.run_repairer import RunRepairer
+from gnomon.services.maintenance.tick_summer import TickSummer
 from gnomon.services.observability.health import Finding, Severity
 from gnomon.services.observability.metrics import MetricsRecorder
 
@@ -45,6 +46,8 @@ _FIRST_CLEANING_SECONDS = 300.0
 _STEPS_PER_LEASE = 2
 #: The lease is renewed once a quarter of it has passed: in the rest, 120 s, a bundle is archived and removed.
 _CLEANER_LEASE_MS = 160_000
+#: It is renewed between two passes, which begin once a minute.
+_TICK_SUMMER_LEASE_MS = 180_000
 
 
 class Maintenance:
@@ -98,6 +101,12 @@ class Maintenance:
             on_ready=context.wake_ups.dispatch.set,
             refresh_seconds=settings.policy.refresh_ms / 1000,
         )
+        self._tick_summer = TickSummer(
+            store.calendar,
+            events,
+            lease=lease(component_names.TICK_SUMMER, ttl_ms=_TICK_SUMMER_LEASE_MS),
+            busy=busy,
+        )
         locks = context.coordination.published_locks
         self._lock_publisher = (
             None
@@ -128,6 +137,7 @@ class Maintenance:
             run_loop(component_names.APPROVAL_UPDATER, self._approval_updater.step, stop=stop, events=self._events),
             run_loop(component_names.RUN_REPAIRER, self._run_repairer.step, stop=stop, events=self._events),
             run_loop(component_names.INVARIANT_CHECKER, self._invariant_checker.step, stop=stop, events=self._events),
+            run_loop(component_names.TICK_SUMMER, self._tick_summer.step, stop=stop, events=self._events),
         ]
 
     async def _delayed_cleaner(self, stop: asyncio.Event) -> None:

@@ -31,6 +31,7 @@ RUN_REPAIRER = "mender"
 INVARIANT_CHECKER = "warden"
 AUDIT_SEALER = "sealer"
 LOCK_PUBLISHER = "lock_publisher"
+TICK_SUMMER = "tick_summer"
 JOBS_FILE_SYNC = "jobs_file_sync"
 #: The same service, in `store_unavailable`.
 JOBS_FILE_WRITES = "jobs_keeper"

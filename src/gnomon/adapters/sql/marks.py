@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import audit, bulk, schema
+from gnomon.adapters.sql import audit, bulk, calendar, schema
 from gnomon.adapters.sql.history import revisions
 from gnomon.adapters.sql.ledger import check_terms
 from gnomon.adapters.sql.rows import SCHEDULE, schedule_row, tick_of
@@ -76,6 +76,7 @@ def _corrected(conn: sa.Connection, schedule: Schedule, now: int, removed_until:
 
 def _write(conn: sa.Connection, corrected: CorrectedMark) -> None:
     uid, shortened = corrected.schedule.uid, corrected.shortened
+    calendar.forget_from(conn, uid, corrected.schedule.mark_at)
     for planned_at in corrected.withdrawn:
         bulk.execute_statement(conn, _WITHDRAW, uid, planned_at)
     if shortened is not None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from gnomon.adapters.sql import bulk, expired_definitions, schema
+from gnomon.adapters.sql import bulk, calendar, expired_definitions, schema
 from gnomon.adapters.sql.announcements import unsent
 from gnomon.adapters.sql.archive_records import records, row_to_json
 from gnomon.adapters.sql.external_events import effects
@@ -341,7 +341,11 @@ _OTHERS = {
     for kind, key, tables in (
         (RetentionKind.EVENTS, "event_id", ("event_entry", "event")),
         (RetentionKind.DEAD_LETTERS, "dead_letter_id", ("dead_letter",)),
-        (RetentionKind.SCHEDULES, "uid", ("failure_streak", "schedule_revision", "pause", "schedule")),
+        (
+            RetentionKind.SCHEDULES,
+            "uid",
+            ("failure_streak", "tick_day", "tick_summed", "schedule_revision", "pause", "schedule"),
+        ),
     )
 }
 _NEWEST_WITH_RUN = bulk.statement(
@@ -369,6 +373,8 @@ def remove(conn: sa.Connection, batch: RetentionBatch, limit: int) -> bool:
         return _remove_runs(conn, batch.names, limit)
     if batch.kind is RetentionKind.TICKS:
         _note_removed_ticks(conn, batch)
+        if batch.uid is not None:
+            calendar.forget_removed(conn, batch.uid, [int(at) for at in batch.names])
         bulk.execute_many(conn, _REMOVE_TICKS, [(batch.uid, at) for at in batch.names])
         bulk.execute_many(conn, _REMOVE_ANNOUNCEMENTS, [(batch.uid, at) for at in batch.names])
         return True

@@ -23,6 +23,7 @@ CONSTRAINED = "constraints IS NOT NULL AND state IN ('SCHEDULED', 'DISPATCHED', 
 LIMITED = "deadline_at IS NOT NULL AND state IN ('PENDING', 'APPROVAL_REQUIRED', 'SCHEDULED', 'DISPATCHED', 'RUNNING')"
 OPEN = "ended_at IS NULL"
 SEVERAL_TICKS = "count > 1"
+SUMS_OPEN = "open"
 NOT_ON_TIME = "reason <> 'on_time'"
 # Not a condition on the status either: a run fails with an error, and another one has none while it is under way.
 WITH_ERROR = "error IS NOT NULL"
@@ -164,6 +165,28 @@ tick = sa.Table(
     partial_index("tick_range", "uid", "last_at", "planned_at", where=SEVERAL_TICKS),
     # Few ticks are late or do not run, so that it costs hardly anything to write.
     partial_index("tick_not_on_time", "tenant", "reason", "last_at", "planned_at", "count", where=NOT_ON_TIME),
+)
+
+#: The sums of the ticks of a schedule on a day in UTC, by kind and quarter of an hour, as JSON.
+tick_day = sa.Table(
+    "tick_day",
+    metadata,
+    sa.Column("uid", NameType, primary_key=True),
+    # Counts from 1970.
+    sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+    # Some quarters are to be looked at again.
+    sa.Column("open", sa.Boolean, nullable=False),
+    sa.Column("sums", sa.Text, nullable=False),
+    partial_index("tick_day_open", "uid", "day", where=SUMS_OPEN),
+)
+
+#: How far the ticks of a schedule are summed up.
+tick_summed = sa.Table(
+    "tick_summed",
+    metadata,
+    sa.Column("uid", NameType, primary_key=True),
+    sa.Column("until_at", InstantType, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 run = sa.Table(

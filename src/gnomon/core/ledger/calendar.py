@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gnomon.core.instants import DAY_SECONDS, FIRST_SECOND, LAST_SECOND
 from gnomon.core.ledger.ticks import Ticks, ticks_of
-from gnomon.core.model import Reason, Schedule, Spec, Tick, TickKind, TickStatus
+from gnomon.core.model import Reason, Schedule, ScheduleUid, Spec, Tick, TickKind, TickStatus
 from gnomon.core.timezones import Zone
 from gnomon.errors import FieldError
 
@@ -66,13 +66,11 @@ class Column(Struct, frozen=True, kw_only=True):
 
 
 class CellCount(Struct, frozen=True):
-    """How many ticks with one decision and one status are in a column."""
+    """How many ticks of one kind are in a column."""
 
-    uid: str
+    uid: ScheduleUid
     column: int
-    kind: TickKind
-    reason: Reason
-    status: TickStatus
+    kind: CellKind
     count: int
 
 
@@ -189,15 +187,18 @@ def add_range(
     """
     made = tick.decision
     kind = cell_kind(made.kind, made.reason, tick.status)
+    column = _column_of(tuple(enumerate(shown)), made.planned_at)
+    if column is not None and made.last_at < shown[column].until_at:
+        add(cells, column, kind, made.count)
+        return
     spec = specs.get(tick.revision)
     ticks = None if spec is None else Ticks(tick.schedule_id, spec).unskipped
     if ticks is None or ticks.count(after=made.planned_at - 1, until=made.last_at) != made.count:
-        for number, column in enumerate(shown):
-            if column.from_at <= made.planned_at < column.until_at:
-                add(cells, number, kind, made.count)
+        if column is not None:
+            add(cells, column, kind, made.count)
         return
-    for number, column in enumerate(shown):
-        first, last = max(column.from_at, made.planned_at), min(column.until_at - 1, made.last_at)
+    for number, one in enumerate(shown):
+        first, last = max(one.from_at, made.planned_at), min(one.until_at - 1, made.last_at)
         if first <= last:
             add(cells, number, kind, ticks.count(after=first - 1, until=last))
             yield

@@ -13,13 +13,13 @@ from gnomon.core.ledger.calendar import (
     add,
     add_planned,
     add_range,
-    cell_kind,
     columns,
 )
+from gnomon.core.ledger.tick_sums import CellRange
 from gnomon.core.model import Schedule, ScheduleUid, Spec, Tick
 from gnomon.core.timezones import nearest_zone, zone
 from gnomon.errors import FieldError, NotFound
-from gnomon.ports.calendar import CellRange, TickCalendar
+from gnomon.ports.calendar import TickCalendar
 from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import Jobs, ScheduleHistory, Schedules
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -47,7 +47,7 @@ class CalendarQuery(Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
-class CalendarRow(Struct, frozen=True):
+class JobCells(Struct, frozen=True):
     """A job, and its cells by column."""
 
     schedule: Schedule
@@ -61,7 +61,7 @@ class CalendarView(Struct, frozen=True, kw_only=True):
     by: ColumnSpan
     timezone: str
     columns: Sequence[Column]
-    rows: Sequence[CalendarRow]
+    rows: Sequence[JobCells]
     #: The name of the job after which the next page starts; None after the last.
     after: str | None
 
@@ -96,10 +96,12 @@ class CalendarService:
         cells: dict[ScheduleUid, Cells] = {one.uid: {} for one in page.schedules}
         found = await self._calendar.counts([one for schedule in page.schedules for one in _decided(schedule, shown)])
         since, until = shown[0].from_at, shown[-1].until_at
-        several = await self._calendar.ranges(list(cells), since=since, until=until)
+        marks = {one.uid: one.mark_at for one in page.schedules}
+        ranges = await self._calendar.ranges(list(cells), since=since, until=until)
+        several = [tick for tick in ranges if tick.decision.planned_at <= marks[tick.uid]]
         specs = await self._specs(page.schedules, several)
         await self._compute.run(_count(cells, shown, page.schedules, found, several, specs))
-        rows = [CalendarRow(one, cells[one.uid]) for one in page.schedules]
+        rows = [JobCells(one, cells[one.uid]) for one in page.schedules]
         return CalendarView(now=now, by=query.by, timezone=query.timezone, columns=shown, rows=rows, after=page.after)
 
     def _columns(self, query: CalendarQuery, now: int) -> Sequence[Column]:
@@ -159,13 +161,20 @@ class CalendarService:
 
 
 def _decided(schedule: Schedule, shown: Sequence[Column]) -> list[CellRange]:
-    """The cells in which the schedule may have decided ticks."""
-    correction = schedule.mark_correction
-    last = max((schedule.mark_at, *(correction.decided if correction else ())))
-    return [
-        CellRange(schedule.uid, number, one.from_at, one.until_at)
+    """The cells in which the schedule has decided ticks, without those that are decided after it was read."""
+    correction, end = schedule.mark_correction, schedule.mark_at + 1
+    found = [
+        CellRange(schedule.uid, number, one.from_at, min(one.until_at, end))
         for number, one in enumerate(shown)
-        if schedule.created_at - schedule.spec.jitter_ms < one.until_at and one.from_at <= last
+        if one.from_at < end
+    ]
+    # Decided ticks that the mark has yet to pass.
+    ahead = () if correction is None else [at for at in correction.decided if at >= end]
+    return found + [
+        CellRange(schedule.uid, number, at, at + 1)
+        for at in ahead
+        for number, one in enumerate(shown)
+        if one.from_at <= at < one.until_at
     ]
 
 
@@ -178,7 +187,7 @@ def _count(
     specs: Mapping[ScheduleUid, Mapping[int, Spec]],
 ) -> Generator[None, None, None]:
     for one in found:
-        add(cells[ScheduleUid(one.uid)], one.column, cell_kind(one.kind, one.reason, one.status), one.count)
+        add(cells[one.uid], one.column, one.kind, one.count)
         yield
     for tick in several:
         yield from add_range(cells[tick.uid], shown, tick, specs[tick.uid])

@@ -4,7 +4,7 @@ from gnomon.core.instants import in_zone, instant_of
 from gnomon.core.ledger.calendar import CellKind, Column
 from gnomon.core.ledger.ticks import ticks_of
 from gnomon.core.responses.calendar import CalendarCell, CalendarColumn, CalendarJob
-from gnomon.services.operations.calendar import CalendarRow
+from gnomon.services.operations.calendar import JobCells
 from gnomon.services.operations.presenters.common import optional_instant
 
 _HOUR_MS = 3_600_000
@@ -21,7 +21,7 @@ def calendar_column(column: Column, timezone: str) -> CalendarColumn:
     )
 
 
-def calendar_job(row: CalendarRow) -> CalendarJob:
+def calendar_job(row: JobCells) -> CalendarJob:
     """A job with its cells."""
     schedule = row.schedule
     paused = schedule.paused_at is not None
