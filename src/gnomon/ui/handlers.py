@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from litestar import Response
 from litestar.datastructures import Cookie
 from litestar.handlers import HTTPRouteHandler
+from litestar.response import Stream
 
 from gnomon.api.event_stream import ClosedStream
 from gnomon.api.problems import Problem, problem, problem_of
@@ -19,8 +20,8 @@ from gnomon.errors import Forbidden, GnomonError, NotFound, TokenMissing, TooLar
 from gnomon.ports.auth import Caller, SessionTokens
 from gnomon.ui.form_fields import FormFields, read_form_fields
 from gnomon.ui.menu import menu_for, menu_path
-from gnomon.ui.pages import FORMS, PAGES
-from gnomon.ui.pages.page import DashboardForm, DashboardPage
+from gnomon.ui.pages import FILES, FORMS, PAGES
+from gnomon.ui.pages.page import DashboardFile, DashboardForm, DashboardPage
 from gnomon.ui.rendering import compressed, render, static_files
 from gnomon.ui.requests import JobsReader, PageRequest, address
 from gnomon.ui.search import search_page
@@ -67,6 +68,7 @@ class Dashboard:
         return [
             _handler("GET", "/", self._first_page),
             *(_handler("GET", page.path, partial(self._page, page)) for page in (*PAGES, search_page(PAGES))),
+            *(_handler("GET", file.path, partial(self._file, file)) for file in FILES),
             *(_handler("POST", form.path, partial(self._send_form, form)) for form in FORMS),
             _handler("GET", _SIGN_IN, self._sign_in_page),
             _handler("POST", _SIGN_IN, self._sign_in),
@@ -91,6 +93,17 @@ class Dashboard:
             return await self._rendered(request, page.template, {"title": page.title, **values}, asked, part=asked.part)
         except Exception as error:  # noqa: BLE001 - shown as a page
             return await self._error_page(request, error, session)
+
+    async def _file(self, file: DashboardFile, request: AnyRequest) -> Response[Any]:
+        session = None
+        try:
+            session = await self._sessions.find(request)
+            self._runner.rate_limiter.admit(session.caller)
+            found = await file.load(self._request(request, session))
+        except Exception as error:  # noqa: BLE001 - shown as a page
+            return await self._error_page(request, error, session)
+        headers = {**PAGE_SECURITY_HEADERS, "content-disposition": f'attachment; filename="{found.name}"'}
+        return Stream(found.pieces, media_type=found.media_type, headers=headers)
 
     async def _send_form(self, form: DashboardForm, request: AnyRequest) -> Response[Any]:
         session = None

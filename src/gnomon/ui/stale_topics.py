@@ -8,6 +8,7 @@ from math import inf
 import msgspec
 
 from gnomon.api.event_stream import event
+from gnomon.ports.change_log import LOG_CHANGE
 from gnomon.ports.runtime import Clock
 from gnomon.services.observability.change_stream import StreamedChange
 from gnomon.ui.requests import segment
@@ -17,20 +18,22 @@ _PAUSE_SECONDS = 1.0
 #: With more jobs or executions in one message, it names all of them at once.
 _MOST_NAMES = 50
 _STILL_HERE = b": still here\n\n"
-#: The topics of single objects, and the facts of a change that name them.
+#: The topics of single objects, and the facts of a change that name them. Lines of a log change nothing else.
 _SINGLE = {"job": "job", "execution": "execution_id"}
+_SINGLE_LOG = {"log": "execution_id"}
 
 
 class StaleTopics:
     """Implements EventWriter: at most one message a second, with the topics that have changed since the last one.
 
-    A topic is a kind of changes (`tick`), a job (`job:NAME`) or an execution (`execution:ID`); `job:*` is every job.
+    A topic is a kind of changes (`tick`), a job (`job:NAME`), an execution (`execution:ID`) or the log of one
+    (`log:ID`); `job:*` is every job.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kinds: set[str] = set()
-        self._names: dict[str, set[str]] = {subject: set() for subject in _SINGLE}
+        self._names: dict[str, set[str]] = {subject: set() for subject in (*_SINGLE, *_SINGLE_LOG)}
         self._send_at = clock.elapsed()
 
     def chunk(self, change: StreamedChange | None) -> bytes:
@@ -47,7 +50,7 @@ class StaleTopics:
 
     def _add(self, change: StreamedChange) -> None:
         self._kinds.add(change.kind)
-        for subject, fact in _SINGLE.items():
+        for subject, fact in (_SINGLE_LOG if change.kind == LOG_CHANGE else _SINGLE).items():
             name, names = change.facts.get(fact), self._names[subject]
             if name is not None and len(names) <= _MOST_NAMES:
                 names.add(str(name))

@@ -23,7 +23,7 @@ from gnomon.ui.pages import (
     why,
     workers,
 )
-from gnomon.ui.pages.page import DashboardForm, DashboardPage
+from gnomon.ui.pages.page import DashboardFile, DashboardForm, DashboardPage
 
 PAGES: tuple[DashboardPage, ...] = (
     *overview.PAGES,
@@ -48,6 +48,7 @@ PAGES: tuple[DashboardPage, ...] = (
     *health.PAGES,
     *audit.PAGES,
 )
+FILES: tuple[DashboardFile, ...] = executions.FILES
 FORMS: tuple[DashboardForm, ...] = (
     *job.FORMS,
     *executions.FORMS,

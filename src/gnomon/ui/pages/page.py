@@ -1,6 +1,6 @@
 """The parts that every subject of the dashboard is made of: pages, forms, and what pages read of the API."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -51,6 +51,22 @@ class DashboardForm(Struct, frozen=True, kw_only=True):
     run: Callable[[PageRequest], Awaitable[str | FormAnswer]]
     #: It may send a file: the larger limit of `server.max_jobs_body` applies.
     many: bool = False
+
+
+class FileAnswer(Struct, frozen=True, kw_only=True):
+    """A file for the disk of the reader."""
+
+    name: str
+    media_type: str
+    #: The content, in pieces.
+    pieces: AsyncIterator[bytes]
+
+
+class DashboardFile(Struct, frozen=True, kw_only=True):
+    """A file that a caller may load. A request that is refused is refused before the first piece."""
+
+    path: str
+    load: Callable[[PageRequest], Awaitable[FileAnswer]]
 
 
 async def found_or_none(request: PageRequest, path: str, **query: str | int | None) -> Any:  # noqa: ANN401 - JSON
