@@ -105,3 +105,76 @@ async def test_the_definition_shows_its_revisions_as_a_diff(dashboard: Dashboard
     assert re.findall(r'data-revision="(\d+)"', page.text) == ["2", "1"]
     assert 'schedule "0 9 * * *" "0 10 * * *"' in text_of(page)
     assert "The first definition." in text_of(page)
+
+
+# ---- many at once --------------------------------------------------------------------------------
+
+
+async def paused_jobs(dashboard: DashboardFixture) -> set[str]:
+    async with dashboard.caller("viewer") as api:
+        return {one["job"] for one in (await api.get("/v1/jobs")).json()["items"] if one["paused"]}
+
+
+@pytest.mark.req("H-26")
+async def test_those_that_are_ticked_are_paused_and_resumed_with_a_choice(lived: DashboardFixture) -> None:
+    async with lived.visitor("admin") as admin:
+        token = await admin.form_token()
+        origin = {"Origin": "http://gnomon"}
+        ticked = {"form_token": token, "which": "ticked", "key": "k", "names": ["report", "skips"]}
+        paused = await admin.client.post("/ui/bulk/jobs/pause", data=ticked, headers=origin)
+        assert re.findall(r'data-outcome="(\w+)"', paused.text) == ["report", "skips"]
+        lived.clock.advance(30 * MINUTE_MS)
+
+        asked = await admin.client.post("/ui/bulk/jobs/ask", data=ticked, headers=origin)
+        assert 'data-swallowed="3"' in asked.text
+        assert await paused_jobs(lived) == {"report", "skips", "tokyo"}
+        fields = {**ticked, "missed": "latest", "names": re.findall(r'name="names" value="(\w+)"', asked.text)}
+        resumed = await admin.client.post("/ui/bulk/jobs/resume", data=fields, headers=origin)
+
+    assert "3 planned times swallowed, 1 of them run" in text_of(resumed)
+    assert await paused_jobs(lived) == {"tokyo"}
+
+
+@pytest.mark.req("H-26")
+async def test_all_that_match_are_paused_and_all_jobs_too(lived: DashboardFixture) -> None:
+    async with lived.visitor("admin") as admin:
+        page = (await admin.get("/ui/jobs?q=skip")).text
+        [which] = {unescape(one) for one in re.findall(r'name="which" value="(all[^"]*)"', page)}
+        await admin.send("/ui/bulk/jobs/pause", which=which)
+        assert await paused_jobs(lived) == {"skips", "tokyo"}
+
+        [everything] = {unescape(one) for one in re.findall(r'value="(all[^"]*)"', (await admin.get("/ui/jobs")).text)}
+        await admin.send("/ui/bulk/jobs/pause", which=everything)
+
+    assert await paused_jobs(lived) == {"report", "skips", "tokyo"}
+
+
+@pytest.mark.req("H-26")
+async def test_one_job_is_triggered_once_however_often_its_button_is_pressed(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor("operator") as operator:
+        page = (await operator.get("/ui/jobs")).text
+        [key] = re.findall(r'name="key" value="([0-9a-f]{32})"', page)
+        assert "/ui/bulk/jobs/pause" not in page
+        first = await operator.send("/ui/bulk/jobs/trigger", only="report", key=key)
+        second = await operator.send("/ui/bulk/jobs/trigger", only="report", key=key)
+
+    links = [re.findall(r'href="(/ui/executions/run_[^"]+)"', one.text) for one in (first, second)]
+    assert links[0] == links[1] != []
+    async with dashboard.caller("viewer") as api:
+        assert len((await api.get("/v1/executions")).json()["items"]) == 1
+
+
+async def test_an_outcome_tells_which_jobs_were_refused(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor("operator") as operator:
+        await operator.send("/ui/bulk/jobs/trigger", only="report", key="a")
+        refused = await operator.send("/ui/bulk/jobs/trigger", only="report", key="b")
+        assert (await operator.send("/ui/bulk/jobs/pause", only="report")).status_code == 403
+        assert (await operator.send("/ui/bulk/jobs/trigger", which="ticked")).status_code == 422
+        assert (await operator.send("/ui/bulk/jobs/trigger", which="all?tenant=x")).status_code == 422
+
+    assert "0 jobs triggered, 1 refused." in text_of(refused)
+
+
+async def test_a_viewer_is_offered_no_change(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor("viewer") as viewer:
+        assert "/ui/bulk/" not in (await viewer.get("/ui/jobs")).text

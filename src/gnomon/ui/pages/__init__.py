@@ -7,6 +7,7 @@ from gnomon.ui.pages import (
     audit,
     backfills,
     breakers,
+    bulk_jobs,
     calendar,
     dead_letters,
     events,
@@ -51,6 +52,7 @@ PAGES: tuple[DashboardPage, ...] = (
 FILES: tuple[DashboardFile, ...] = executions.FILES
 FORMS: tuple[DashboardForm, ...] = (
     *job.FORMS,
+    *bulk_jobs.FORMS,
     *executions.FORMS,
     *plan.FORMS,
     *dead_letters.FORMS,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from gnomon.ui.pages.bulk_jobs import ALL
 from gnomon.ui.pages.many import match_text
 from gnomon.ui.pages.page import DashboardPage, Values, page_part
 from gnomon.ui.requests import PageRequest, segment
@@ -26,6 +27,9 @@ async def _jobs(request: PageRequest) -> Values:
         "filters": filters | {"order": order},
         "states": [(one, one or "all") for one in _STATES],
         "match": match_text(filters),
+        "all_that_match": f"{ALL}{match_text(filters)}",
+        "may_pause": request.allows("pause_jobs"),
+        "may_trigger": request.allows("trigger_jobs"),
     }
 
 
