@@ -1,7 +1,7 @@
 """The tick summer: sums up decided ticks by quarter of an hour, so that calendars need not count them one by one.
 
 A calendar is right without it: it counts what is not summed up yet. One node does this at a time, in small
-transactions, and only while nothing urgent waits.
+transactions, and makes longer pauses between them while urgent writes wait.
 """
 
 from collections.abc import Callable
@@ -27,6 +27,8 @@ class TickSummer:
         self._calendar, self._lease, self._busy = calendar, lease, busy
         self._after = ""
         self._counted = 0
+        #: Whether the last step did nothing because urgent writes waited.
+        self._waited = False
         #: Days before this one have been looked at again in this pass; None if all have.
         self._ended: DayPosition | None = _FIRST_DAY
         self.backoff = Backoff(events, component_names.TICK_SUMMER)
@@ -38,7 +40,9 @@ class TickSummer:
     async def _step(self) -> float:
         if not await self._lease.ours():
             return self._lease.retry_seconds
-        if self._busy():
+        # Once only: where urgent writes always wait, ticks have to be summed up as well.
+        self._waited = self._busy() and not self._waited
+        if self._waited:
             return _BUSY_SECONDS
         if self._ended is not None:
             self._ended = await self._calendar.sum_ended(after=self._ended)
