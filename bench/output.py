@@ -1,5 +1,8 @@
-"""The cost of the policy of outputs: the check of one clean output, in processor time of this process."""
+"""The cost of the policy of outputs: the check of one clean output, and the throughput with and without checks."""
 
+import argparse
+import asyncio
+from functools import partial
 from time import process_time
 
 import msgspec
@@ -8,6 +11,7 @@ from gnomon.core.output_policy.compiled import DEFAULT_OUTPUT_RULES, CompiledOut
 from gnomon.core.output_policy.ruling import OutputDecision
 from gnomon.core.policy.document import OutputMatch, OutputRule
 from gnomon.core.policy.facts import StepFacts
+from policy import COLUMNS, Figures, compared, on_node
 from report import table, write_section
 
 ROUNDS = 7
@@ -40,8 +44,17 @@ def check_us(rules: StepOutputRules, size: int, times: int) -> float:
     return best * 1e6
 
 
-def main() -> None:
+async def _series(kind: str, count: int, checked: bool) -> Figures:  # noqa: FBT001 - with or without
+    """Runs of a function, with its outputs checked or not."""
+    return await on_node(kind, count, None, **({"output_policy.enabled": True} if checked else {}))
+
+
+async def main() -> None:
     """Measure, and write the section."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--count", type=int, default=6_000, help="runs of a series")
+    options.add_argument("--tries", type=int, default=3, help="how often a series is repeated until it is quiet")
+    chosen = options.parse_args()
     policies = {
         "secrets": CompiledOutputPolicy(DEFAULT_OUTPUT_RULES, 1).for_step(FACTS),
         "every scanner, a pattern and a keyword": CompiledOutputPolicy([EVERY_SCANNER], 1).for_step(FACTS),
@@ -51,8 +64,12 @@ def main() -> None:
         for name, rules in policies.items()
         for size, times in SIZES.items()
     ]
-    write_section("The policy of outputs", table(["rules", "clean output", "one check"], rows))
+    through = [
+        await compared(kind, partial(_series, kind, chosen.count), chosen.tries) for kind in ("SQLite", "PostgreSQL 18")
+    ]
+    parts = [table(["rules", "clean output", "one check"], rows), table(COLUMNS, through)]
+    write_section("The policy of outputs", "\n\n".join(parts))
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

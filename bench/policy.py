@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time, process_time_ns
 from typing import Any, NamedTuple
@@ -276,11 +277,18 @@ SHAPES: dict[str, Callable[[int, str | None], Awaitable[Figures]]] = {
 }
 
 
-async def compared(shape: str, count: int, body: str, most: int) -> list[str]:
-    """A series under a policy between two without, again until these two agree."""
-    run = SHAPES[shape]
+async def _ruled(shape: str, count: int, body: str, ruled: bool) -> Figures:  # noqa: FBT001 - with or without
+    return await SHAPES[shape](count, body if ruled else None)
+
+
+#: The columns of comparisons.
+COLUMNS = ["shape", "without, a second", "with", "", "without, a run", "with", "", "noise of the two without"]
+
+
+async def compared(shape: str, series: Callable[[bool], Awaitable[Figures]], most: int) -> list[str]:
+    """A series with what is measured between two without, again until these two agree."""
     for _ in range(most):
-        first, ruled, second = await run(count, None), await run(count, body), await run(count, None)
+        first, ruled, second = await series(False), await series(True), await series(False)
         noise = abs(first.runs_a_second - second.runs_a_second) / max(first.runs_a_second, second.runs_a_second)
         if noise <= _AGREED:
             break
@@ -409,8 +417,8 @@ async def main() -> None:
         table(["one plain permission, with its digest", "processor time"], await rulings()),
         _THROUGHPUT.format(agreed=_AGREED, tries=chosen.tries),
         table(
-            ["shape", "without, a second", "with", "", "without, a run", "with", "", "noise of the two without"],
-            [await compared(shape, chosen.count, body, chosen.tries) for shape in SHAPES],
+            COLUMNS,
+            [await compared(shape, partial(_ruled, shape, chosen.count, body), chosen.tries) for shape in SHAPES],
         ),
         table(["a kernel over gRPC, SQLite", "runs a second", ""], await kernels(chosen.count)),
         table(["replay of the history on SQLite", "processor time"], await replay(chosen.tasks)),
