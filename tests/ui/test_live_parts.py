@@ -171,6 +171,12 @@ def test_the_first_change_is_told_at_once_and_further_ones_together_after_a_seco
     assert topics_of(topics.chunk(None).decode()) == ["execution", "tick", "job:b", "execution:run_1"]
 
 
+def test_lines_of_a_log_make_nothing_but_the_log_stale() -> None:
+    topics = StaleTopics(VirtualClock(0))
+
+    assert told(topics, changed("log", job="a", execution_id="run_1", lines=3)) == [["log", "log:run_1"]]
+
+
 def test_nothing_is_told_while_nothing_changes() -> None:
     topics = StaleTopics(VirtualClock(0))
 
