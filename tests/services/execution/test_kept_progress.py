@@ -3,7 +3,7 @@
 import pytest
 
 from gnomon.core.agents.rules import AgentSpending
-from gnomon.core.model import LogLine
+from gnomon.core.model import LogLine, TaskId
 from gnomon.core.runs.progress import AttemptProgress
 from gnomon.ports.runs import LogQuery
 from gnomon.services.execution.kept_progress import keep_progress
@@ -31,12 +31,7 @@ class GoingOn:
         lines = tuple(LogLine(number, "info", text) for number, text in enumerate(texts, first))
         task_id, fence = self.held
         progress = AttemptProgress(
-            task_id=task_id,
-            fence=fence,
-            spent=spent,
-            first=first,
-            known=known,
-            lines=lines,  # type: ignore[arg-type]
+            task_id=TaskId(task_id), fence=fence, spent=spent, first=first, known=known, lines=lines
         )
         return await keep_progress(self.execution.store.attempts, [progress], self.policy, now=1)
 

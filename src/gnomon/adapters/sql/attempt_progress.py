@@ -81,7 +81,7 @@ def _with_kept(
 ) -> TaskCompletion:
     held = one.task_id, one.fence
     usage = one.usage if one.usage is not None else spent.get(held)
-    return replace(one, usage=usage, logs=(*lines.get(held, ()), *one.logs))
+    return replace(one, usage=usage, logs=(*lines.get(held, ()), *one.logs), log_kept=True)
 
 
 def forget_kept_logs(conn: sa.Connection, endings: Sequence[TaskCompletion]) -> None:
