@@ -99,6 +99,7 @@ async def test_fires_that_are_due_and_undecided_are_overdue_by_so_much(api_setup
     assert {one["job"]: one["late_ms"] for one in shown["overdue"]["items"]} == dict.fromkeys(
         ("skips", "queues", "report"), MINUTE_MS
     )
+    assert {one["job"] for one in await rows(lived, shown["overdue"]["href"])} == {"skips", "queues", "report"}
     [coming] = shown["due_next"]
     assert (coming["job"], coming["late_ms"]) == ("other", 0)
     assert (await lived.get(coming["href"])).json()["explanations"][0]["at"] == coming["planned_at"]

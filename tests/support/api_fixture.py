@@ -116,7 +116,7 @@ class ApiFixture:
         workflows = WorkflowService(
             store.jobs, store.schedules, clock, ids, compute=compute, defaults=defaults, command_policy=policy
         )
-        job_search = JobSearchService(jobs, store.schedules, store.tick_history)
+        job_search = JobSearchService(jobs, store.schedules, store.tick_history, clock)
         search = SearchService(store.executions, store.run_tasks, store.jobs, jobs, announcements=store.announcements)
         executions = ExecutionService(
             store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements

@@ -87,7 +87,7 @@ OVERVIEW: dict[str, Any] = {
             "href": "/v1/jobs/report/why?at=2026-03-02T14%3A00%3A00.000000Z",
         }
     ],
-    "overdue": {"count": 0, "more": False, "items": []},
+    "overdue": {"count": 0, "more": False, "href": "/v1/jobs?state=overdue", "items": []},
     "late": [],
     "not_run": [
         {

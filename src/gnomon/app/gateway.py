@@ -61,7 +61,7 @@ def api_services(  # noqa: PLR0913 - all that requests need
     """
     store, clock, defaults = operations.store, operations.clock, schedule_defaults(settings)
     launcher = launcher or operations.launcher
-    job_search = JobSearchService(operations.jobs, store.schedules, store.tick_history)
+    job_search = JobSearchService(operations.jobs, store.schedules, store.tick_history, clock)
     search = SearchService(
         store.executions, store.run_tasks, store.jobs, operations.jobs, announcements=store.announcements
     )

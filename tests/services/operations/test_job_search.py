@@ -21,7 +21,7 @@ async def search() -> JobSearchService:
     for number in range(12):
         said = {"name": f"job-{number:02}", "function": "f", "tags": ["x"] if number in (0, 11) else []}
         await jobs.apply([read_job(said, Defaults(), now=NOON)], actor="ada")
-    return JobSearchService(jobs, store.schedules, store.tick_history, scan_limit=3)
+    return JobSearchService(jobs, store.schedules, store.tick_history, clock, scan_limit=3)
 
 
 async def found(search: JobSearchService, filters: JobFilter, *, limit: int) -> tuple[list[str], int]:

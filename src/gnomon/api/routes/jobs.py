@@ -93,7 +93,9 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tag: Annotated[Name | None, Meta(description="Only jobs with this tag.")] = None
     state: Annotated[
         JobStateFilter | None,
-        Meta(description="Only jobs in this state; `failing`: the last execution of its newest ticks has failed."),
+        Meta(
+            description="Only jobs in this state; `failing`: the last execution of its newest ticks has failed; `overdue`: its next fire is."
+        ),
     ] = None
     order: Annotated[
         ScheduleOrder,

@@ -29,7 +29,7 @@ InState = Annotated[
     typer.Option(
         "--state",
         metavar="STATE",
-        help="Only jobs in this state: active, paused, running, waiting, done, missed or failing.",
+        help="Only jobs in this state: active, paused, running, waiting, done, missed, failing or overdue.",
     ),
 ]
 EveryJob = Annotated[bool, typer.Option("--all", help="All jobs that match -q, --tag and --state.")]

@@ -49,12 +49,9 @@ class DueFire(Response, frozen=True, kw_only=True):
     href: str
 
 
-class OverdueFires(Response, frozen=True, kw_only=True):
+class OverdueFires(RowCount, frozen=True, kw_only=True):
     """The jobs whose next fire is overdue and not decided, the latest first."""
 
-    count: int
-    #: There are more than these.
-    more: bool
     items: list[DueFire]
 
 

@@ -7,9 +7,11 @@ from msgspec import Struct
 
 from gnomon.core.model import Schedule, ScheduleUid, TickStatus
 from gnomon.core.runs.workflow import Workflow
+from gnomon.ports.runtime import Clock
 from gnomon.ports.schedules import ScheduleOrder, SchedulePosition, Schedules, TickHistory, TickMark, schedule_position
 from gnomon.services.operations.executions import SearchPage
 from gnomon.services.operations.jobs import JobService, JobView
+from gnomon.services.operations.overview import OVERDUE_MS
 from gnomon.services.operations.presenters.jobs import state_of
 
 #: The number of newest ticks of each job.
@@ -19,7 +21,7 @@ _SCAN_LIMIT, _BATCH = 1000, 100
 
 
 class JobStateFilter(StrEnum):
-    """The states by which jobs are listed: the words of their summaries, and `failing`."""
+    """The states by which jobs are listed: the words of their summaries, `failing` and `overdue`."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -29,6 +31,8 @@ class JobStateFilter(StrEnum):
     MISSED = "missed"
     #: Of its newest ticks, the last one whose execution has ended has failed.
     FAILING = "failing"
+    #: Its next fire should have been decided a second ago or longer.
+    OVERDUE = "overdue"
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
@@ -52,8 +56,15 @@ class JobSearchService:
     """Searches jobs. It looks at a limited number of them for a page, so that a page may have fewer than its limit."""
 
     def __init__(
-        self, jobs: JobService, schedules: Schedules, ticks: TickHistory, *, scan_limit: int = _SCAN_LIMIT
+        self,
+        jobs: JobService,
+        schedules: Schedules,
+        ticks: TickHistory,
+        clock: Clock,
+        *,
+        scan_limit: int = _SCAN_LIMIT,
     ) -> None:
+        self._clock = clock
         self._jobs = jobs
         self._schedules = schedules
         self._ticks = ticks
@@ -103,10 +114,13 @@ class JobSearchService:
         if filters.state is JobStateFilter.FAILING:
             failing = await self._failing([one.uid for one in schedules])
             schedules = [one for one in schedules if one.uid in failing]
+        elif filters.state is JobStateFilter.OVERDUE:
+            before = self._clock.now() - OVERDUE_MS
+            schedules = [one for one in schedules if one.next_fire_at is not None and one.next_fire_at < before]
         elif filters.state is not None:
             schedules = [one for one in schedules if _may_be(one, filters.state)]
         views = await self._jobs.views(schedules, tenant=tenant)
-        if filters.state in (None, JobStateFilter.FAILING):
+        if filters.state in (None, JobStateFilter.FAILING, JobStateFilter.OVERDUE):
             return views
         return [view for view in views if filters.state.value in _words(view)]
 

@@ -124,7 +124,7 @@ def _wait_counts(found: Mapping[WaitReason, BoundedTotal]) -> list[WaitCount]:
 
 def _overdue_fires(found: OverdueJobs, now: int) -> OverdueFires:
     items = [_due_fire(one, now) for one in found.jobs]
-    return OverdueFires(count=len(items), more=found.more, items=items)
+    return OverdueFires(count=len(items), more=found.more, href="/v1/jobs?state=overdue", items=items)
 
 
 def _due_fire(one: DueJob, now: int) -> DueFire:
