@@ -94,7 +94,8 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: Annotated[
         JobStateFilter | None,
         Meta(
-            description="Only jobs in this state; `failing`: the last execution of its newest ticks has failed; `overdue`: its next fire is."
+            description="Only jobs in this state; `failing`: the last execution of its newest ticks has failed;"
+            " `overdue`: its next fire is."
         ),
     ] = None
     order: Annotated[
