@@ -19,6 +19,7 @@ async def test_the_usage_is_shown_by_day_and_model(api_setup: ApiFixture, admin:
     [day] = found["days"]
     assert (day["model"], day["attempts"], day["requests"], day["cost"]) == ("openai:small", 1, 2, 0.0025)
     assert [(one["tokens"], one["cost"]) for one in (listed, shown)] == [(1000, 0.0025)] * 2
+    assert [(one["job"], one["attempts"], one["cost"]) for one in found["jobs"]] == [("report", 1, 0.0025)]
     assert (found["cost_today"], found["max_cost_per_day"]) == (0.0025, None)
 
 

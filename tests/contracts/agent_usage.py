@@ -27,10 +27,12 @@ def progress_of(one: TaskCompletion, spent: AgentSpending, first: int = 0, *line
 class AgentUsageContract:
     """Tests for any store. `store` is a fresh one."""
 
-    async def ended(self, store: Store, number: int, spent: AgentSpending | None, *, now: int = NOON) -> TaskCompletion:
+    async def ended(
+        self, store: Store, number: int, spent: AgentSpending | None, *, now: int = NOON, job: str = "triage"
+    ) -> TaskCompletion:
         """An attempt that is about to end with this usage."""
-        schedule = minutely("triage", overlap=Overlap.ALLOW)
-        if await store.schedules.find("default", "triage") is None:
+        schedule = minutely(job, overlap=Overlap.ALLOW)
+        if await store.schedules.find("default", job) is None:
             await store.schedules.add([schedule], actor="ada", tzdata="")
         run = new_requested_run(RunId(f"run_{number:03}"), schedule, source=RunSource.API, now=now)
         await store.runs.launch([LaunchRequest(run=run, first_steps=("main",))], now=now)
@@ -84,6 +86,23 @@ class AgentUsageContract:
             SPENT, requests=4, input_tokens=200, output_tokens=40, cost_micros=3000, tool_calls=6, actions=2
         )
         assert [one.day for one in await store.agent_usages.by_day("default", since=today)] == [today]
+
+    async def test_usage_is_summed_by_job_the_dearest_first(self, store: Store) -> None:
+        spent = [("triage", SPENT, NOON), ("triage", SPENT, NOON), ("cheap", replace(SPENT, cost_micros=7), NOON)]
+        old = ("big", replace(SPENT, cost_micros=9000), NOON - DAY_MS)
+        for number, (job, usage, at) in enumerate([old, *spent]):
+            await store.attempts.report([await self.ended(store, number, usage, now=at, job=job)])
+
+        found = await store.agent_usages.by_job("default", since=NOON, limit=10)
+
+        assert [(one.job, one.attempts, one.spent.cost_micros) for one in found] == [
+            ("triage", 2, 3000),
+            ("cheap", 1, 7),
+        ]
+        assert found[0].spent.requests == 2 * SPENT.requests
+        [dearest] = await store.agent_usages.by_job("default", since=0, limit=1)
+        assert dearest.job == "big"
+        assert await store.agent_usages.by_job("acme", since=0, limit=10) == []
 
     async def test_the_usage_of_a_running_attempt_counts_and_only_grows(self, store: Store) -> None:
         one = await self.ended(store, 1, SPENT)

@@ -218,6 +218,7 @@ async def test_the_page_of_agents_shows_what_they_have_spent(dashboard: Dashboar
         shown = text_of(await visitor.get("/ui/agents"))
         assert "1.25 today" in shown
         assert "2026-03-02 small 1 3 900 80" in shown
+        assert "report 1 3 900 80 1.25" in shown
         assert "triage" in shown
         assert "run_1" in text_of(await visitor.get("/ui/agents/sessions/triage"))
         await visitor.send("/ui/agents/sessions/triage/clear")

@@ -177,6 +177,9 @@ AGENT_USAGE: dict[str, Any] = {
             "actions": 4,
         }
     ],
+    "jobs": [
+        {"job": "triage", "attempts": 3, "requests": 9, "input_tokens": 12_000, "output_tokens": 1_500, "cost": 0.006}
+    ],
     "cost_today": 0.006,
     "max_cost_per_day": 5.0,
 }

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
-from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageJob, AgentUsageTotal
 
 
 class AgentUsages(Protocol):
@@ -16,6 +16,10 @@ class AgentUsages(Protocol):
 
     async def by_day(self, tenant: str, *, since: int) -> Sequence[AgentUsageDay]:
         """The usage since then by day and model, newest day first, models by name."""
+        ...
+
+    async def by_job(self, tenant: str, *, since: int, limit: int) -> Sequence[AgentUsageJob]:
+        """The usage since then of the jobs that have cost most, the dearest first, and by name."""
         ...
 
     async def of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, AgentUsageTotal]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
-from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageJob, AgentUsageTotal
 from gnomon.core.approvals.model import Approval, Vote
 from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
@@ -571,6 +571,10 @@ class FaultyAgentUsages:
     async def by_day(self, tenant: str, *, since: int) -> Sequence[AgentUsageDay]:
         """See AgentUsages.by_day."""
         return await self._usages.by_day(tenant, since=since)
+
+    async def by_job(self, tenant: str, *, since: int, limit: int) -> Sequence[AgentUsageJob]:
+        """See AgentUsages.by_job."""
+        return await self._usages.by_job(tenant, since=since, limit=limit)
 
     async def of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, AgentUsageTotal]:
         """See AgentUsages.of_runs."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from gnomon.adapters.memory.state import MemoryTables, UsageRow
 from gnomon.core.agents.rules import AgentSpending
-from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal, day_of
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageJob, AgentUsageTotal, day_of
 
 _SUMS = ("requests", "input_tokens", "output_tokens", "cost_micros", "tool_calls", "actions")
 
@@ -33,6 +33,15 @@ class MemoryAgentUsages:
             )
             for (day, model), spent in sorted(found.items(), key=lambda item: item[0])
         ]
+
+    async def by_job(self, tenant: str, *, since: int, limit: int) -> Sequence[AgentUsageJob]:
+        """See AgentUsages.by_job."""
+        found: dict[str, list[AgentSpending]] = {}
+        for one in self._since(tenant, since):
+            found.setdefault(one.job, []).append(one.spent)
+        totals = [(job, _total(spent)) for job, spent in found.items()]
+        dearest = sorted(totals, key=lambda one: (-one[1].spent.cost_micros, one[0]))[:limit]
+        return [AgentUsageJob(job=job, attempts=total.attempts, spent=total.spent) for job, total in dearest]
 
     async def of_runs(self, tenant: str, run_ids: Sequence[str]) -> dict[str, AgentUsageTotal]:
         """See AgentUsages.of_runs."""

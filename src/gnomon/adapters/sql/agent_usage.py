@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.transactions import Transactions
 from gnomon.core.agents.rules import AgentSpending
-from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageJob, AgentUsageTotal
 from gnomon.core.model import DAY_MS, TaskId
 from gnomon.core.runs.outcomes import TaskCompletion
 from gnomon.ports.tasks import AttemptRef
@@ -48,6 +48,10 @@ _BY_DAY = bulk.statement(
 )
 
 
+_BY_JOB = bulk.statement(
+    f"SELECT job, count(*), {', '.join(f'sum({name})' for name in _SUMS)}"  # noqa: S608 - our own names
+    " FROM agent_usage WHERE tenant = ? AND at >= ? GROUP BY job ORDER BY sum(cost_micros) DESC, job LIMIT ?"
+)
 _SPENT = bulk.statement(
     f"SELECT task_id, number, model, {', '.join(_SUMS)} FROM agent_usage WHERE task_id IN KEYS"  # noqa: S608 - our own names
 )
@@ -110,6 +114,18 @@ class SqlAgentUsages:
                     spent=AgentSpending(**dict(zip(_SUMS, map(int, sums), strict=True)), model=model),
                 )
                 for day, model, attempts, *sums in bulk.fetch_rows(conn, _BY_DAY, tenant, since)
+            ]
+
+        return await self._transactions.read(read)
+
+    async def by_job(self, tenant: str, *, since: int, limit: int) -> Sequence[AgentUsageJob]:
+        """See AgentUsages.by_job."""
+
+        def read(conn: sa.Connection) -> list[AgentUsageJob]:
+            rows = bulk.fetch_rows(conn, _BY_JOB, tenant, since, limit)
+            return [
+                AgentUsageJob(job=job, attempts=total.attempts, spent=total.spent)
+                for job, total in ((job, _total(totals)) for job, *totals in rows)
             ]
 
         return await self._transactions.read(read)

@@ -12,6 +12,8 @@ from gnomon.services.operations.presenters.agents import agent_usage
 
 _MOST_DAYS = 366
 _USUAL_DAYS = 7
+#: How many jobs are shown by their cost.
+_MOST_JOBS = 100
 
 
 class AgentUsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,11 +23,14 @@ class AgentUsageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 async def usage(call: ApiCall) -> Reply:
-    """Show what agents have used, by day and model, and the limit of a day."""
+    """Show what agents have used, by day and model and by job, and the limit of a day."""
     query: AgentUsageQuery = call.query
     service = call.services.agent_usage
     found = await service.days(query.days, tenant=call.tenant)
-    return Reply(body=agent_usage(found, today=day_of(call.services.clock.now()), daily_limit=service.daily_limit))
+    jobs = await service.jobs(query.days, limit=_MOST_JOBS, tenant=call.tenant)
+    return Reply(
+        body=agent_usage(found, jobs, today=day_of(call.services.clock.now()), daily_limit=service.daily_limit)
+    )
 
 
 ROUTES = (

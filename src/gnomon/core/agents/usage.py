@@ -20,6 +20,15 @@ class AgentUsageDay(Struct, frozen=True, kw_only=True):
     spent: AgentSpending
 
 
+class AgentUsageJob(Struct, frozen=True, kw_only=True):
+    """The usage of the agents of one job."""
+
+    job: str
+    attempts: int
+    #: No model: there may have been several.
+    spent: AgentSpending
+
+
 class AgentUsageTotal(Struct, frozen=True, kw_only=True):
     """The usage of several attempts together."""
 

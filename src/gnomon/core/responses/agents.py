@@ -22,6 +22,18 @@ class AgentUsage(Response, frozen=True, kw_only=True):
     actions: int
 
 
+class AgentJobUsage(Response, frozen=True, kw_only=True):
+    """The usage of the agents of one job."""
+
+    job: str
+    attempts: int
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    #: In the currency of the prices.
+    cost: float
+
+
 class SessionListed(Response, frozen=True, kw_only=True):
     """A session of agents."""
 
@@ -56,6 +68,8 @@ class AgentUsageReport(Response, frozen=True, kw_only=True):
     """The usage of agents, newest day first."""
 
     days: list[AgentUsage]
+    #: The jobs that have cost most in these days, the dearest first; at most a hundred.
+    jobs: list[AgentJobUsage] = []
     cost_today: float
     #: The limit of a day; None for none.
     max_cost_per_day: float | None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from gnomon.core.agents.usage import AgentUsageDay, AgentUsageTotal, day_of
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageJob, AgentUsageTotal, day_of
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.model import DAY_MS, Run
 from gnomon.ports.agents import AgentUsages
@@ -30,6 +30,10 @@ class AgentUsageService:
         """The usage by day and model, today and on the days before, newest day first."""
         schedule_name("tenant", tenant)
         return await self._usages.by_day(tenant, since=self._since(days))
+
+    async def jobs(self, days: int, *, limit: int, tenant: str = "default") -> Sequence[AgentUsageJob]:
+        """The usage of the jobs that have cost most, today and on the days before, the dearest first."""
+        return await self._usages.by_job(tenant, since=self._since(days), limit=limit)
 
     def _since(self, days: int) -> int:
         return day_of(self._clock.now()) - (days - 1) * DAY_MS

@@ -6,16 +6,19 @@ import msgspec
 
 from gnomon.core.agents.rules import MICROS
 from gnomon.core.agents.sessions import SessionSummary, StoredTurn
-from gnomon.core.agents.usage import AgentUsageDay
+from gnomon.core.agents.usage import AgentUsageDay, AgentUsageJob
 from gnomon.core.instants import instant_of
 from gnomon.core.payloads import is_sealed
-from gnomon.core.responses.agents import AgentUsage, AgentUsageReport, SessionListed, SessionTurnShown
+from gnomon.core.responses.agents import AgentJobUsage, AgentUsage, AgentUsageReport, SessionListed, SessionTurnShown
 
 
-def agent_usage(days: Sequence[AgentUsageDay], *, today: int, daily_limit: int | None) -> AgentUsageReport:
-    """The usage of agents by day and model, and the limit of a day."""
+def agent_usage(
+    days: Sequence[AgentUsageDay], jobs: Sequence[AgentUsageJob], *, today: int, daily_limit: int | None
+) -> AgentUsageReport:
+    """The usage of agents by day and model, and by job, and the limit of a day."""
     return AgentUsageReport(
         days=[_agent_usage_of(one) for one in days],
+        jobs=[_job_usage_of(one) for one in jobs],
         cost_today=sum(one.spent.cost_micros for one in days if one.day == today) / MICROS,
         max_cost_per_day=None if daily_limit is None else daily_limit / MICROS,
     )
@@ -35,6 +38,18 @@ def session_turn_shown(one: StoredTurn) -> SessionTurnShown:
         ended_at=instant_of(one.at),
         tokens=one.tokens,
         messages=[] if is_sealed(one.messages) else msgspec.json.decode(one.messages),
+    )
+
+
+def _job_usage_of(one: AgentUsageJob) -> AgentJobUsage:
+    spent = one.spent
+    return AgentJobUsage(
+        job=one.job,
+        attempts=one.attempts,
+        requests=spent.requests,
+        input_tokens=spent.input_tokens,
+        output_tokens=spent.output_tokens,
+        cost=spent.cost_micros / MICROS,
     )
 
 
