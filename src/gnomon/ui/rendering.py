@@ -82,17 +82,19 @@ def environment() -> "Environment":
     made = FieldsFirst(
         loader=PackageLoader(_PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {
-        "moment": moment_text,
-        "took": took_text,
-        "pretty": pretty_text,
-        "cut": cut_text,
-        "money": money_text,
-        "page_of": page_of,
-        "segment": lambda text: quote(str(text), safe=""),
-        "query": lambda fields: urlencode({name: value for name, value in fields.items() if value}),
-    }
-    made.globals |= {"static": static_address, "fresh_key": lambda: token_hex(16), "only_part": False}
+    made.filters.update(
+        {
+            "moment": moment_text,
+            "took": took_text,
+            "pretty": pretty_text,
+            "cut": cut_text,
+            "money": money_text,
+            "page_of": page_of,
+            "segment": lambda text: quote(str(text), safe=""),
+            "query": lambda fields: urlencode({name: value for name, value in fields.items() if value}),
+        }
+    )
+    made.globals.update({"static": static_address, "fresh_key": lambda: token_hex(16), "only_part": False})
     made.globals["parts"] = made.get_template("parts.html").module
     for name in made.list_templates(extensions=["html"]):
         made.get_template(name)
