@@ -2,12 +2,13 @@
 
 import json
 import re
+from html import unescape
 from typing import Any
 
 import pytest
 
 from contracts.store import NOON
-from gnomon.core.model import LogLine, Result, RunId
+from gnomon.core.model import DAY_MS, LogLine, Result, RunId
 from gnomon.core.runs.progress import AttemptProgress
 from support.dashboard import DashboardFixture, text_of
 from support.task_steps import take_task
@@ -262,3 +263,19 @@ async def test_the_list_shows_executions_that_match(dashboard: DashboardFixture)
     async with dashboard.visitor("viewer") as visitor:
         assert f"/ui/executions/{failed}" in (await visitor.get("/ui/executions?status=failed")).text
         assert f"/ui/executions/{failed}" not in (await visitor.get("/ui/executions?status=completed")).text
+
+
+async def test_a_tick_without_an_execution_leads_to_its_reason(dashboard: DashboardFixture) -> None:
+    async with dashboard.caller("admin") as admin:
+        await admin.post("/v1/jobs/report/pause")
+        dashboard.clock.advance(3 * DAY_MS)
+        await admin.post("/v1/jobs/report/resume")
+        [skipped, *_] = (await admin.get("/v1/executions?status=skipped")).json()["items"]
+
+    async with dashboard.visitor("viewer") as visitor:
+        page = (await visitor.get("/ui/executions?status=skipped")).text
+        link = re.search(rf'<a href="(/ui/why[^"]+)">{skipped["reason"]}', page)
+        assert link is not None
+        assert (await visitor.get(unescape(link[1]))).status_code == 200
+
+    assert skipped["execution_id"] not in page
