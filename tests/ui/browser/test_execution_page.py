@@ -11,6 +11,7 @@ from gnomon.core.model import LogLine, RunId
 from gnomon.core.runs.graph_layout import MOST_STEPS
 from gnomon.core.runs.progress import AttemptProgress
 from support.browser_reader import PHONE, reading, violations
+from support.browser_server import RunningServer
 from support.task_steps import take_task
 from ui.browser.conftest import ServedPages
 from ui.browser.test_every_page import bytes_received
@@ -73,3 +74,23 @@ async def test_drawings_and_log_fit_a_window_of_320_pixels(browser: Browser, ser
         page = await reader.open(address)
 
         assert await page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+async def test_lines_appear_while_the_step_goes_on_and_stay_at_the_end(browser: Browser, server: RunningServer) -> None:
+    job = server.registered("talker", function="pages/slow")
+    with server.client() as client:
+        execution = client.trigger(job).execution_id
+    async with reading(browser, server.address, server.token) as reader:
+        page = await reader.open(f"/ui/executions/{execution}")
+        lines = page.locator("[role=log] p")
+        # No load of the page in between.
+        await expect(lines.nth(0)).to_contain_text("line 0")
+        seen = await lines.count()
+        await expect(lines.nth(seen + 20)).to_be_attached()
+        await page.locator("[role=log]").scroll_into_view_if_needed()
+        await expect(lines.last).to_be_in_viewport()
+
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(page.locator("main .state").first).to_have_text("cancelled")
+        numbers = [int(text.rpartition(" ")[2]) for text in await lines.all_inner_texts()]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
