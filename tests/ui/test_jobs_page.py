@@ -164,6 +164,11 @@ async def test_one_job_is_triggered_once_however_often_its_button_is_pressed(das
         assert len((await api.get("/v1/executions")).json()["items"]) == 1
 
 
+async def test_resume_of_jobs_of_which_none_is_paused_says_so(dashboard: DashboardFixture) -> None:
+    async with dashboard.visitor("admin") as admin:
+        assert "None of these jobs is paused." in text_of(await admin.send("/ui/bulk/jobs/ask", which="all?"))
+
+
 async def test_an_outcome_tells_which_jobs_were_refused(dashboard: DashboardFixture) -> None:
     async with dashboard.visitor("operator") as operator:
         await operator.send("/ui/bulk/jobs/trigger", only="report", key="a")

@@ -37,15 +37,16 @@ def _changing(verb: str, title: str) -> Callable[[PageRequest], Awaitable[FormAn
 async def _ask(request: PageRequest) -> FormAnswer:
     """Show what the pauses have swallowed, and ask what becomes of it."""
     done = await _change(request, "resume", {"preview": True})
+    paused = [one for one in done.items if one["became"] != "unchanged"]
     values = {
         "title": "Resume",
-        "items": done.items,
+        "items": paused,
         "names": request.fields.values("names"),
         "which": request.form.get("which", ""),
         "only": request.form.get("only"),
         "more": done.go_on,
         "shown": _SHOWN,
-        "swallowed": sum((one["swallowed"] or {"count": 0})["count"] for one in done.items),
+        "swallowed": sum((one["swallowed"] or {"count": 0})["count"] for one in paused),
     }
     return FormAnswer(template="bulk_resume.html", values=values)
 
