@@ -17,6 +17,7 @@ class RunningServer(Struct, frozen=True):
     process: GnomonProcess
     address: str
     token: str
+    database: Path
 
     def client(self) -> gnomon.Client:
         """A client of its API."""
@@ -34,4 +35,4 @@ def running_server(database: Path, port: int = 0) -> Iterator[RunningServer]:
     """Start a server on a database file."""
     with up(database, "--port", str(port), imports=("support.browser_jobs",)) as process:
         address = process.line_with("answering on").split()[-1]
-        yield RunningServer(process, address, Path(f"{database}.token").read_text().strip())
+        yield RunningServer(process, address, Path(f"{database}.token").read_text().strip(), database)

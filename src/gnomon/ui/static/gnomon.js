@@ -284,7 +284,10 @@ document.addEventListener("change", ({ target }) => {
 document.addEventListener("submit", (event) => {
   const form = event.target;
   const button = event.submitter;
-  if (form.method === "dialog") return;
+  if (form.method === "dialog") {
+    if (button?.value === "yes") answered = Date.now();
+    return;
+  }
   if (form.dataset.sent) return event.preventDefault();
   const question = button?.dataset.confirm ?? form.dataset.confirm;
   if (question && !form.dataset.confirmed) {
@@ -316,6 +319,15 @@ function ask(question, verb, act) {
   dialog.onclose = () => dialog.returnValue === "yes" && act();
   dialog.showModal();
 }
+
+// The second click of two is not for the page below the dialog.
+let answered = 0;
+addEventListener("click", (event) => {
+  if (event.isTrusted && Date.now() < answered + 500) {
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}, true);
 
 // ---- palette and keys ------------------------------------------------------------------------------
 
