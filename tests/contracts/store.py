@@ -27,6 +27,7 @@ from gnomon.core.model import (
     Schedule,
     ScheduleUid,
     Spec,
+    Tick,
     TickException,
     TickKind,
     TickStatus,
@@ -36,7 +37,7 @@ from gnomon.core.runs.states import TaskState, WaitReason
 from gnomon.errors import ClockAhead, StaleTerm
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.ledger import Terms
-from gnomon.ports.schedules import ScheduleOrder, schedule_position
+from gnomon.ports.schedules import ScheduleOrder, TenantTickQuery, schedule_position
 from gnomon.ports.store import Store
 from support.task_steps import completion_of, finish_run, runs_of, take_task
 
@@ -672,6 +673,59 @@ class StoreContract:
         assert last_run == run_id(fires.uid, NOON + 4 * MINUTE)
         assert [len(marks) for marks in (await store.tick_history.newest([fires.uid], each=20)).values()] == [4]
         assert await store.tick_history.newest([], each=20) == {}
+
+    async def test_the_ticks_of_a_tenant_come_in_one_order_of_time(self, store: Store, terms: Terms) -> None:
+        ones, others = minutely("ones", overlap=Overlap.ALLOW), minutely("others", overlap=Overlap.SKIP)
+        strange = replace(minutely("strange", overlap=Overlap.ALLOW), tenant="strangers")
+        await self.registered(store, ones, others, strange)
+        for minute in (1, 2, 3):
+            for schedule in (strange, others, ones):
+                await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
+        in_order = [
+            (NOON + minute * MINUTE, uid)
+            for minute in (3, 2, 1)
+            for uid in sorted((ones.uid, others.uid), reverse=True)
+        ]
+
+        found, query = list[Tick](), TenantTickQuery(tenant="default", limit=4)
+        while page := await store.tick_history.page(query):
+            found += page
+            query = replace(query, before=(page[-1].decision.planned_at, page[-1].uid))
+
+        assert [(one.decision.planned_at, one.uid) for one in found] == in_order
+        whole = TenantTickQuery(tenant="default", limit=10)
+        within = replace(whole, before=in_order[1], down_to=in_order[3])
+        assert await store.tick_history.page(within) == found[2:4]
+        assert [one for one in found if one.uid == ones.uid] == await store.history.ticks(
+            ones.uid, before=NOON + HOUR, limit=9
+        )
+        assert await store.tick_history.page(replace(whole, kind=TickKind.SKIPPED)) == [
+            one for one in found if one.decision.kind is TickKind.SKIPPED
+        ]
+        assert len(await store.tick_history.page(replace(whole, reason=Reason.OVERLAP))) == 2
+        assert len(await store.tick_history.page(replace(whole, status=TickStatus.ENQUEUED))) == 4
+        assert await store.tick_history.position(whole, 6) == in_order[5]
+        assert await store.tick_history.position(replace(whole, kind=TickKind.MISSED), 6) == in_order[5]
+        assert await store.tick_history.position(whole, 7) is None
+        assert await store.tick_history.page(replace(whole, tenant="nobody")) == []
+
+    async def test_a_tick_for_several_times_is_found_by_the_last_of_them(self, store: Store, terms: Terms) -> None:
+        late, punctual = minutely("late", catchup=Catchup.NONE), minutely("punctual")
+        await self.registered(store, late, punctual)
+        await self.decided(store, punctual, now=NOON + MINUTE, terms=terms)
+        await self.decided(store, late, now=NOON + HOUR, terms=terms)
+        [several] = [
+            one for one in await store.history.ticks(late.uid, before=NOON + HOUR, limit=9) if one.decision.count > 1
+        ]
+        last_at = several.decision.last_at
+        query = TenantTickQuery(tenant="default", before=(last_at, ""), reaching=last_at, limit=10)
+
+        assert several.decision.planned_at < last_at
+        assert await store.tick_history.page(query) == [several]
+        assert await store.tick_history.page(replace(query, reaching=last_at + 1)) == []
+        assert await store.tick_history.page(replace(query, before=(several.decision.planned_at, ""))) == []
+        assert await store.tick_history.position(query, 1) == (several.decision.planned_at, late.uid)
+        assert await store.tick_history.position(query, 2) is None
 
     # ---- overlap -----------------------------------------------------------------------------
 

@@ -250,6 +250,7 @@ def requests(target: Target) -> dict[str, list[Request]]:
         ],
         "list_ticks": [
             ("GET", "/v1/ticks?limit=1000", None),
+            ("GET", "/v1/ticks?limit=1000&status=FAILED&since=2000-01-01", None),
             ("GET", "/v1/ticks?limit=1000&job=second&status=FAILED", None),
         ],
         "start_backfill": [("POST", "/v1/jobs/second/backfill", years)],

@@ -117,7 +117,14 @@ class ApiFixture:
             store.jobs, store.schedules, clock, ids, compute=compute, defaults=defaults, command_policy=policy
         )
         job_search = JobSearchService(jobs, store.schedules, store.tick_history, clock)
-        search = SearchService(store.executions, store.run_tasks, store.jobs, jobs, announcements=store.announcements)
+        search = SearchService(
+            store.executions,
+            store.run_tasks,
+            store.jobs,
+            jobs,
+            announcements=store.announcements,
+            tick_history=store.tick_history,
+        )
         executions = ExecutionService(
             store.runs, store.executions, store.run_tasks, store.jobs, clock, announcements=store.announcements
         )

@@ -63,7 +63,12 @@ def api_services(  # noqa: PLR0913 - all that requests need
     launcher = launcher or operations.launcher
     job_search = JobSearchService(operations.jobs, store.schedules, store.tick_history, clock)
     search = SearchService(
-        store.executions, store.run_tasks, store.jobs, operations.jobs, announcements=store.announcements
+        store.executions,
+        store.run_tasks,
+        store.jobs,
+        operations.jobs,
+        announcements=store.announcements,
+        tick_history=store.tick_history,
     )
     return ApiServices(
         tokens=tokens,

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from gnomon.core.instants import FOREVER
 from gnomon.core.model import (
     Reason,
     Run,
@@ -169,8 +170,43 @@ class TickMark(Struct, frozen=True, gc=False):
     run_id: RunId | None
 
 
+#: A position in the ticks of a tenant, in order of time: the planned time, and the schedule among those of one instant.
+TickPosition = tuple[int, str]
+
+
+class TenantTickQuery(Struct, frozen=True, kw_only=True):
+    """Ticks of all schedules of a tenant, also of deleted ones."""
+
+    tenant: str
+    kind: TickKind | None = None
+    reason: Reason | None = None
+    status: TickStatus | None = None
+    #: The first position after the wanted ones in time, and the last one of them.
+    before: TickPosition = (FOREVER, "")
+    down_to: TickPosition = (-FOREVER, "")
+    #: Only ticks that stand for several planned times, the last of which is not before this instant.
+    reaching: int | None = None
+    limit: int
+
+    @property
+    def selects(self) -> bool:
+        """Whether it selects some of the ticks between its positions."""
+        return any(one is not None for one in (self.kind, self.reason, self.status, self.reaching))
+
+
 class TickHistory(Protocol):
     """The ledger of many schedules at once."""
+
+    async def page(self, query: TenantTickQuery) -> Sequence[Tick]:
+        """The ticks that match: those planned last first, those of one instant by their schedule, descending."""
+        ...
+
+    async def position(self, query: TenantTickQuery, number: int) -> TickPosition | None:
+        """The position of the tick with that number between the positions of the query; None if there are fewer.
+
+        It counts ticks that do not match, but with `reaching` only those that stand for several planned times.
+        """
+        ...
 
     async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
         """The newest ticks of each of these schedules that has any, newest first, `each` of them at most."""

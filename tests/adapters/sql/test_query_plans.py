@@ -39,7 +39,19 @@ from gnomon.adapters.sql.unreadable import MAX_REMEMBERED, UnreadableSchedules
 from gnomon.core.approvals.model import ApprovalStatus
 from gnomon.core.ids import SHARDS, run_id
 from gnomon.core.ledger.plan import plan
-from gnomon.core.model import LogLine, Overlap, Result, Run, RunId, RunSource, RunStatus, TaskId
+from gnomon.core.model import (
+    LogLine,
+    Overlap,
+    Reason,
+    Result,
+    Run,
+    RunId,
+    RunSource,
+    RunStatus,
+    TaskId,
+    TickKind,
+    TickStatus,
+)
 from gnomon.core.retention import RetainedSchedule, RetentionHorizons
 from gnomon.core.runs.admission import AdmissionRequest, FanOut, ReadyTask
 from gnomon.core.runs.external_events import ExternalEvent
@@ -52,7 +64,7 @@ from gnomon.ports.approvals import ApprovalFilter
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.maintenance import FIRST_OPEN_RUN, HISTORY_START, RetentionBatch, RetentionKind
 from gnomon.ports.runs import LetterQuery, RunQuery
-from gnomon.ports.schedules import JobChangeset, ScheduleOrder
+from gnomon.ports.schedules import JobChangeset, ScheduleOrder, TenantTickQuery
 from gnomon.ports.tasks import TakeFilter
 from support.postgres_server import postgres
 from support.task_steps import LEASE, admission, completion_of, runs_of, take_task, workflow
@@ -64,6 +76,8 @@ UID = SCHEDULE.uid
 READABLE = UnreadableSchedules()
 #: Of the ticks at one, two, three and four past noon, in the order in which the store is prepared.
 FAILED, DISPATCHED, RUNNING, QUEUED = (run_id(UID, NOON + minute * MINUTE) for minute in (1, 2, 3, 4))
+
+IN_TIME = TenantTickQuery(tenant="default", before=(NOON * 2, "x"), down_to=(NOON, "y"), limit=10)
 
 Asked = Callable[[sa.Connection], Any]
 
@@ -384,6 +398,15 @@ QUERIES: dict[str, Asked] = {
     "recount": recount_runs,
     "newest workflows": lambda conn: workflows.newest_workflows(conn, "default", ["report", "other"]),
     "lock unresolved dead letters": lambda conn: dead_letters.lock_unresolved(conn, "default", ["dl_1", "dl_2"]),
+    "ticks of a tenant": lambda conn: history.tenant_ticks(conn, IN_TIME),
+    "rare ticks of a tenant": lambda conn: history.tenant_ticks(
+        conn, replace(IN_TIME, kind=TickKind.MISSED, reason=Reason.OVERLAP, status=TickStatus.FAILED)
+    ),
+    "position of a tick": lambda conn: history.tick_position(conn, IN_TIME, 10),
+    "ticks that reach an instant": lambda conn: history.tenant_ticks(conn, replace(IN_TIME, reaching=NOON)),
+    "position of a tick for several times": lambda conn: history.tick_position(
+        conn, replace(IN_TIME, reaching=NOON), 10
+    ),
     "rows for several ticks": lambda conn: calendar.ranges(conn, [UID], NOON, NOON + MINUTE),
     "sums that are open": lambda conn: calendar.sum_ended(conn, ("", 0)),
     "ticks that are not on time": lambda conn: overview.ticks(conn, "default", NOON, NOON + MINUTE, 10),

@@ -1,9 +1,12 @@
 """Rare executions are found among many, a bounded number at a time."""
 
+from collections.abc import Sequence
+
 import pytest
 
-from contracts.store import NOON
+from contracts.store import HOUR, NOON
 from gnomon.adapters.memory import MemoryStore
+from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.core.model import RunStatus, TickKind
@@ -31,6 +34,7 @@ class SearchFixture:
             store.jobs,
             self.job_service,
             announcements=store.announcements,
+            tick_history=store.tick_history,
             scan_limit=3,
         )
 
@@ -43,6 +47,14 @@ class SearchFixture:
             self.clock.advance(1)
         await self.store.runs.cancel(runs[0], reason="no", now=self.clock.now())
         return runs[0]
+
+    async def swallow_ticks(self, name: str, *, hours: int, tags: Sequence[str] = ()) -> None:
+        """An hourly job that was paused for so long: one tick stands for all planned times."""
+        said = {"name": name, "function": "f", "schedule": "0 * * * *", "tags": list(tags)}
+        await self.job_service.apply([read_job(said, Defaults(), now=self.clock.now())], actor="ada")
+        await self.job_service.pause(name, actor="ada")
+        self.clock.advance(hours * HOUR)
+        await self.job_service.resume(name, actor="ada")
 
 
 @pytest.fixture
@@ -112,3 +124,49 @@ async def test_of_the_ledgers_of_many_jobs_only_so_many_decisions_are_looked_at_
         pages, after = pages + 1, page.after
 
     assert pages == 3
+
+
+async def test_the_ledgers_of_jobs_with_a_tag_are_looked_through_a_few_decisions_for_one_page(
+    library: SearchFixture,
+) -> None:
+    for number in range(6):
+        await library.swallow_ticks(f"job-{number}", hours=5, tags=["slow"])
+
+    pages, after = 0, None
+    while pages == 0 or after is not None:
+        page = await library.search.ticks_by_job(
+            TickQuery(kind=TickKind.FIRED), after=after, tag="slow", tenant="default"
+        )
+        assert page.items == []
+        pages, after = pages + 1, page.after
+
+    assert pages == 3
+
+
+async def test_a_list_of_ticks_includes_those_that_begin_before_its_time_and_reach_into_it(
+    library: SearchFixture,
+) -> None:
+    for name in ("one", "two", "three"):
+        await library.swallow_ticks(name, hours=2)
+    [last, *_] = (await library.search.ticks(TickQuery(), after=None, tenant="default")).items
+    since = last.decision.last_at
+
+    async def listed(limit: int, *, before: int = FOREVER, kind: TickKind | None = None) -> list[tuple[str, int]]:
+        found, after = list[tuple[str, int]](), None
+        while True:
+            query = TickQuery(since=since, before=before, kind=kind, limit=limit)
+            page = await library.search.ticks(query, after=after, tenant="default")
+            assert len(page.items) <= limit
+            found += [(one.schedule_id, one.decision.count) for one in page.items]
+            if (after := page.after) is None:
+                return found
+
+    assert (last.schedule_id, last.decision.count) == ("three", 2)
+    assert last.decision.planned_at < since
+    assert await listed(10) == await listed(1) == [("three", 2)]
+    assert await listed(10, before=last.decision.planned_at) == []
+    assert await listed(10, kind=TickKind.FIRED) == []
+    since -= 2 * HOUR
+    assert await listed(10) == await listed(1) == [("three", 2), ("two", 2)]
+    since = NOON
+    assert await listed(10) == await listed(1) == await listed(2) == [("three", 2), ("two", 2), ("one", 2)]

@@ -23,7 +23,9 @@ from gnomon.ports.schedules import (
     ScheduleOrder,
     SchedulePosition,
     Schedules,
+    TenantTickQuery,
     TickMark,
+    TickPosition,
     schedule_position,
 )
 
@@ -228,6 +230,26 @@ class MemoryTickHistory:
     def __init__(self, state: MemoryTables) -> None:
         self._state = state
 
+    async def page(self, query: TenantTickQuery) -> Sequence[Tick]:
+        """See TickHistory.page."""
+        found = [tick for tick in self._between(query) if _is_wanted(tick, query)]
+        return [_with_run_change(self._state, tick) for tick in found[: query.limit]]
+
+    async def position(self, query: TenantTickQuery, number: int) -> TickPosition | None:
+        """See TickHistory.position."""
+        found = self._between(query)
+        return _tick_position(found[number - 1]) if len(found) >= number else None
+
+    def _between(self, query: TenantTickQuery) -> list[Tick]:
+        found = [
+            tick
+            for tick in self._state.ticks.values()
+            if tick.tenant == query.tenant
+            and query.down_to <= _tick_position(tick) < query.before
+            and (query.reaching is None or tick.decision.count > 1)
+        ]
+        return sorted(found, key=_tick_position, reverse=True)
+
     async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
         """See TickHistory.newest."""
         wanted, found = set(uids), dict[ScheduleUid, list[TickMark]]()
@@ -236,6 +258,27 @@ class MemoryTickHistory:
                 made = tick.decision
                 marks.append(TickMark(made.planned_at, made.count, made.kind, made.reason, tick.status, tick.run_id))
         return found
+
+
+def _tick_position(tick: Tick) -> TickPosition:
+    return tick.decision.planned_at, tick.uid
+
+
+def _is_wanted(tick: Tick, query: TenantTickQuery) -> bool:
+    made = tick.decision
+    return (
+        query.kind in (None, made.kind)
+        and query.reason in (None, made.reason)
+        and query.status in (None, tick.status)
+        and (query.reaching is None or made.last_at >= query.reaching)
+    )
+
+
+def _with_run_change(state: MemoryTables, tick: Tick) -> Tick:
+    """The tick with the time of the last change of its run."""
+    run = None if tick.run_id is None else state.runs.get(tick.run_id)
+    changed_at = None if run is None else run.started_at if run.completed_at is None else run.completed_at
+    return replace(tick, run_changed_at=changed_at)
 
 
 class MemoryScheduleHistory:
@@ -247,12 +290,7 @@ class MemoryScheduleHistory:
     async def ticks(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Tick]:
         """See ScheduleHistory.ticks."""
         planned = sorted((at for owner, at in self._state.ticks if owner == uid and at < before), reverse=True)
-        return [self._with_change(self._state.ticks[uid, at]) for at in planned[:limit]]
-
-    def _with_change(self, tick: Tick) -> Tick:
-        run = None if tick.run_id is None else self._state.runs.get(tick.run_id)
-        changed_at = None if run is None else run.started_at if run.completed_at is None else run.completed_at
-        return replace(tick, run_changed_at=changed_at)
+        return [_with_run_change(self._state, self._state.ticks[uid, at]) for at in planned[:limit]]
 
     async def runs(self, uid: ScheduleUid, *, before: int, limit: int) -> Sequence[Run]:
         """See ScheduleHistory.runs."""

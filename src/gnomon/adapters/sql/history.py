@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -9,7 +10,7 @@ from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.rows import RUN, SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
 from gnomon.core.instants import FOREVER
 from gnomon.core.model import Reason, Run, ScheduleUid, Task, Tick, TickKind, TickStatus
-from gnomon.ports.schedules import DeletedSchedule, Pause, Revision, TickMark
+from gnomon.ports.schedules import DeletedSchedule, Pause, Revision, TenantTickQuery, TickMark, TickPosition
 
 _tick, _run, _task = schema.tick.c, schema.run.c, schema.task.c
 _UID = sa.bindparam("uid", type_=schema.NameType)
@@ -59,6 +60,14 @@ _LAST_TICKS = bulk.statement(
     "SELECT tick.uid, tick.kind FROM tick WHERE tick.uid IN KEYS AND tick.planned_at ="
     " (SELECT max(newest.planned_at) FROM tick AS newest WHERE newest.uid = tick.uid)"
 )
+_TENANT_TICKS = (
+    sa.select(schema.tick, sa.func.coalesce(_run.completed_at, _run.started_at))
+    .outerjoin(schema.run, _run.run_id == _tick.run_id)
+    .order_by(_tick.planned_at.desc(), _tick.uid.desc())
+)
+_POSITION = (
+    sa.select(_tick.planned_at, _tick.uid).order_by(_tick.planned_at.desc(), _tick.uid.desc()).limit(sa.literal(1))
+)
 _MARK = "planned_at, count, kind, reason, status, run_id"
 _NEWEST = bulk.Statement(
     f"SELECT tick.uid, {_MARK} FROM json_each(?)"  # noqa: S608 - our own names, here and below
@@ -76,6 +85,35 @@ def ticks(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Seq
     """See ScheduleHistory.ticks."""
     found = conn.execute(_TICKS, {"uid": uid, "before": before, "limit": limit})
     return [tick_of(row[:-1], row[-1]) for row in found.all()]
+
+
+def tenant_ticks(conn: sa.Connection, query: TenantTickQuery) -> Sequence[Tick]:
+    """See TickHistory.page."""
+    statement = _between(_TENANT_TICKS, query)
+    if query.kind is not None:
+        statement = statement.where(_tick.kind == query.kind)
+    if query.reason is not None:
+        statement = statement.where(_tick.reason == query.reason)
+    if query.status is not None:
+        statement = statement.where(_tick.status == query.status)
+    if query.reaching is not None:
+        statement = statement.where(_tick.last_at >= query.reaching)
+    return [tick_of(row[:-1], row[-1]) for row in conn.execute(statement.limit(query.limit)).all()]
+
+
+def tick_position(conn: sa.Connection, query: TenantTickQuery, number: int) -> TickPosition | None:
+    """See TickHistory.position. It is read off the index alone."""
+    row = conn.execute(_between(_POSITION, query).offset(number - 1)).one_or_none()
+    return None if row is None else (row.planned_at, row.uid)
+
+
+def _between(statement: sa.Select[Any], query: TenantTickQuery) -> sa.Select[Any]:
+    """The statement with the conditions that the indexes of ticks in order of time support."""
+    place = sa.tuple_(_tick.planned_at, _tick.uid)
+    statement = statement.where(
+        _tick.tenant == query.tenant, place < sa.tuple_(*query.before), place >= sa.tuple_(*query.down_to)
+    )
+    return statement if query.reaching is None else statement.where(sa.text(f"tick.{schema.SEVERAL_TICKS}"))
 
 
 def runs(conn: sa.Connection, uid: ScheduleUid, before: int, limit: int) -> Sequence[Run]:

@@ -162,6 +162,9 @@ tick = sa.Table(
     sa.Column("decided_at", InstantType, nullable=False),
     sa.Column("term", sa.BigInteger, nullable=False),
     sa.Column("revision", sa.Integer, nullable=False),
+    # In order of time.
+    sa.Index("tick_planned", "tenant", "planned_at", "uid"),
+    partial_index("tick_range_planned", "tenant", "planned_at", "uid", "last_at", where=SEVERAL_TICKS),
     partial_index("tick_range", "uid", "last_at", "planned_at", where=SEVERAL_TICKS),
     # Few ticks are late or do not run, so that it costs hardly anything to write.
     partial_index("tick_not_on_time", "tenant", "reason", "last_at", "planned_at", "count", where=NOT_ON_TIME),

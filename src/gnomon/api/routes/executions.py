@@ -65,7 +65,7 @@ class ExecutionsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     job: Annotated[Name | None, Meta(description="Only entries of this job.")] = None
     status: Annotated[
         ExecutionStatus | None,
-        Meta(description="Only executions with this status; `skipped` lists the ticks that had none, job by job."),
+        Meta(description="Only executions with this status; `skipped` lists the ticks that had none."),
     ] = None
     trigger: Annotated[RunSource | None, Meta(description="Only executions started this way.")] = None
     waiting: Annotated[
@@ -136,7 +136,7 @@ async def _shown_with_usage(call: ApiCall, listed: Sequence[ListedRun]) -> Calla
 
 
 async def _list_skipped(call: ApiCall, query: ExecutionsQuery) -> Reply:
-    """List skipped ticks as executions: each job's newest first."""
+    """List skipped ticks as executions, newest first."""
     if query.trigger not in (None, RunSource.CRON) or query.waiting is not None:
         # Only a schedule has ticks, and a tick without an execution waits for nothing.
         return Reply(body=await make_page(call, skipped_execution, (), None))

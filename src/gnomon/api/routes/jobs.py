@@ -288,7 +288,7 @@ async def coming(call: ApiCall) -> Reply:
 
 
 async def list_ticks(call: ApiCall) -> Reply:
-    """List ticks, newest first: planned times and the decision on each, of one job, or job by job."""
+    """List ticks, newest first: planned times and the decision on each, of one job, or of all in one order of time."""
     query: TicksQuery = call.query
     filters = tick_query(
         since=query.since,
@@ -322,10 +322,14 @@ T = TypeVar("T")
 async def ticks_page(
     call: ApiCall, present: Callable[[Tick], T], filters: TickQuery, *, job: str | None, tag: str | None = None
 ) -> Page[T]:
-    """A page of ticks, newest first: of one job, or job by job; with `tag`, of jobs with that tag only."""
+    """A page of ticks, newest first: of one job, or of all in one order of time; job by job with `tag`."""
+    if job is None and tag is None:
+        last = await read_cursor(call, tuple[CursorNumber, CursorName])
+        all_jobs = await call.services.search.ticks(filters, after=last, tenant=call.tenant)
+        return await make_page(call, present, all_jobs.items, all_jobs.after)
     on = await read_cursor(call, tuple[CursorName, CursorNumber])
     if job is None:
-        several = await call.services.search.ticks(filters, after=on, tag=tag, tenant=call.tenant)
+        several = await call.services.search.ticks_by_job(filters, after=on, tag=tag or "", tenant=call.tenant)
         return await make_page(call, present, several.items, several.after)
     if tag is not None and not await call.services.search.is_tagged(job, tag, tenant=call.tenant):
         return await make_page(call, present, (), None)

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gnomon.core.announcements.model import Announcement
+from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.fields import page_limit, printable, schedule_name
 from gnomon.core.model import Attempt, Run, RunId, RunStatus, Task, TaskId, Tick
 from gnomon.core.runs.dag import topological_order
@@ -19,7 +20,7 @@ from gnomon.errors import AlreadyOver, NotFound, NotRolledBack
 from gnomon.ports.announcements import Announcements
 from gnomon.ports.runs import Executions, ItemQuery, LogCursor, LogQuery, RunQuery, Runs, RunTasks, StepLogLine
 from gnomon.ports.runtime import Clock
-from gnomon.ports.schedules import Jobs
+from gnomon.ports.schedules import Jobs, TenantTickQuery, TickHistory, TickPosition
 from gnomon.services.execution.workflow_cache import WorkflowCache
 from gnomon.services.operations.jobs import JobService, JobView, TickQuery
 
@@ -288,7 +289,7 @@ T = TypeVar("T")
 PageKey = TypeVar("PageKey")
 #: The rows scanned for one page of matches: by the store, and by tag in this process, which is slower.
 _SCAN_LIMIT, _TAG_SCAN_LIMIT = 10_000, 1000
-#: The position in a list of ticks of all jobs: a job, and the planned time before which the next page starts.
+#: The position in a list of ticks, job by job: a job, and the planned time before which the next page starts.
 LedgerCursor = tuple[str, int]
 #: The jobs whose ticks are read for one page, and a planned time before which no job has ticks.
 _LEDGERS, _NOTHING_MORE = 25, -(2**62)
@@ -314,6 +315,7 @@ class SearchService:
         job_service: JobService,
         *,
         announcements: Announcements,
+        tick_history: TickHistory,
         scan_limit: int = _SCAN_LIMIT,
     ) -> None:
         self._executions = executions
@@ -321,6 +323,7 @@ class SearchService:
         self._tasks = tasks
         self._workflow_cache = WorkflowCache(jobs)
         self._job_service = job_service
+        self._tick_history = tick_history
         self._scan_limit, self._tag_scan_limit = scan_limit, min(scan_limit, _TAG_SCAN_LIMIT)
         self._batch = min(scan_limit, _BATCH)
 
@@ -361,9 +364,39 @@ class SearchService:
         return found[: query.limit]
 
     async def ticks(
-        self, query: TickQuery, *, after: tuple[str, int] | None, tenant: str, tag: str | None = None
+        self, query: TickQuery, *, after: TickPosition | None, tenant: str
+    ) -> SearchPage[Tick, TickPosition]:
+        """The ticks of all jobs, also of deleted ones: those planned last first, of one instant in a fixed order.
+
+        At the end come those that begin before `query.since` and stand for several planned times up to it or beyond.
+        """
+        first, bound = after or (query.before, ""), (query.since, "")
+        wanted = TenantTickQuery(
+            tenant=tenant, kind=query.kind, reason=query.reason, status=query.status, limit=query.limit
+        )
+        within = SearchPage[Tick, TickPosition]([], None)
+        if first > bound:
+            within = await self._ticks_between(replace(wanted, before=first, down_to=bound))
+        if within.after is not None or query.since == -FOREVER:
+            return within
+        if len(within.items) == query.limit:
+            return SearchPage(within.items, bound)
+        rest = replace(wanted, before=min(first, bound), reaching=query.since, limit=query.limit - len(within.items))
+        earlier = await self._ticks_between(rest)
+        return SearchPage([*within.items, *earlier.items], earlier.after)
+
+    async def _ticks_between(self, query: TenantTickQuery) -> SearchPage[Tick, TickPosition]:
+        """The ticks that match, among those that one call may scan."""
+        last = await self._tick_history.position(query, self._scan_limit) if query.selects else None
+        found = await self._tick_history.page(query if last is None else replace(query, down_to=last))
+        if len(found) == query.limit:
+            return SearchPage(found, (found[-1].decision.planned_at, found[-1].uid))
+        return SearchPage(found, last)
+
+    async def ticks_by_job(
+        self, query: TickQuery, *, after: tuple[str, int] | None, tenant: str, tag: str
     ) -> SearchPage[Tick, LedgerCursor]:
-        """The ticks of all jobs, or of those with a tag: job by job, newest first."""
+        """The ticks of the jobs with a tag: job by job, newest first."""
         found: list[Tick] = []
         looked = 0
         name, before = after or ("", None)
@@ -387,5 +420,5 @@ class SearchService:
         return _has_tag(await self._job_service.get(job, tenant=tenant, coming=0, last=0), tag)
 
 
-def _has_tag(view: JobView, tag: str | None) -> bool:
-    return tag is None or (view.workflow is not None and tag in view.workflow.tags)
+def _has_tag(view: JobView, tag: str) -> bool:
+    return view.workflow is not None and tag in view.workflow.tags

@@ -40,7 +40,9 @@ from gnomon.ports.schedules import (
     Revision,
     ScheduleOrder,
     SchedulePosition,
+    TenantTickQuery,
     TickMark,
+    TickPosition,
     schedule_position,
 )
 
@@ -240,6 +242,14 @@ class SqlTickHistory:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+
+    async def page(self, query: TenantTickQuery) -> Sequence[Tick]:
+        """See TickHistory.page."""
+        return await self._transactions.read(lambda conn: history.tenant_ticks(conn, query))
+
+    async def position(self, query: TenantTickQuery, number: int) -> TickPosition | None:
+        """See TickHistory.position."""
+        return await self._transactions.read(lambda conn: history.tick_position(conn, query, number))
 
     async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
         """See TickHistory.newest."""
