@@ -9,11 +9,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep, time
-from typing import cast
+from typing import NamedTuple, cast
 
 import aiohttp
 
@@ -70,9 +70,16 @@ async def fill(settings: Settings, path: Path, *, jobs: int, fires: int, executi
         file.execute(_COPIES.format(columns=", ".join(columns), values=values), (executions, template))
 
 
+class ServedNode(NamedTuple):
+    """A scheduler in a process of its own."""
+
+    address: str
+    pid: int
+
+
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Start a scheduler on the file; yield its address."""
+def served(folder: Path) -> Iterator[ServedNode]:
+    """Start a scheduler on the file."""
     (folder / "beat.py").write_text(_BEAT)
     command = [sys.executable, "-m", "gnomon", "up", "--database", "gnomon.db", "--import", "beat", "--port", "0"]
     environment = {
@@ -86,7 +93,7 @@ def served(folder: Path) -> Iterator[str]:
         assert process.stdout is not None
         address = next(line.split()[-1] for line in process.stdout if "answering on" in line)
         try:
-            yield address
+            yield ServedNode(address, process.pid)
         finally:
             process.terminate()
             process.communicate()
@@ -110,8 +117,9 @@ class PollingClient(asyncio.Protocol):
     On a machine of two cores, a full client would compete with the server that it measures.
     """
 
-    def __init__(self, path: str, every: float, until: float, took: list[float]) -> None:
-        self._request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    def __init__(self, path: str, every: float, until: float, took: list[float], headers: str = "") -> None:
+        """`headers` are further ones of the request, each with its line end."""
+        self._request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n".encode()
         self._every = every
         self._until = until
         self._took = took
@@ -173,7 +181,7 @@ async def asked(address: str, paths: list[str], seconds: float, every: float = 0
 
 def lateness(path: Path, since: int) -> float:
     """The 99th percentile of the lateness of starts since then, in milliseconds."""
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as file:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
         query = "SELECT started_at - planned_at FROM run WHERE schedule_id LIKE 'beat-%' AND started_at IS NOT NULL"
         late = sorted(row[0] for row in file.execute(f"{query} AND planned_at > ?", (since,)))
     return float(late[len(late) * 99 // 100]) if late else float("nan")
@@ -188,7 +196,8 @@ def measure(jobs: int, fires: int, executions: int, seconds: float) -> list[list
         settings = load(flags={"database.url": f"sqlite:///{path}"})
         asyncio.run(fill(settings, path, jobs=jobs, fires=fires, executions=executions))
         middle = int(time() * 1000) - executions // 2
-        with served(folder) as address:
+        with served(folder) as node:
+            address = node.address
             # Ticks from before the start are caught up first, and are late for another reason.
             sleep(_WARM_SECONDS)
             for question, where in _QUESTIONS.items():

@@ -21,10 +21,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def write_section(title: str, body: str) -> None:
-    """Print the section and put it into RESULTS.md in place of the last one of that title."""
+def print_section(title: str, body: str) -> str:
+    """Print the section with its machine and date, and return it."""
     section = f"## {title}\n\n{_machine()}\n\n{body}\n"
     print(section)
+    return section
+
+
+def write_section(title: str, body: str) -> None:
+    """Print the section and put it into RESULTS.md in place of the last one of that title."""
+    section = print_section(title, body)
     text = RESULTS.read_text() if RESULTS.exists() else _HEADER
     pattern = re.compile(rf"## {re.escape(title)}\n.*?(?=\n## |\Z)", re.DOTALL)
     found = pattern.search(text)
