@@ -440,6 +440,13 @@ async def test_the_steps_of_a_run_are_found_without_reading_its_items(store: Sql
     ]
 
 
+async def test_audit_entries_of_one_kind_are_found_without_reading_the_others(store: SqlStore) -> None:
+    plans = await explained(store, lambda conn: audit.page(conn, AuditQuery(kind="database", action="restore")))
+
+    asked = [step.partition(" <- ")[0] for step in plans]
+    assert [step for step in asked if "(tenant=? AND kind=?)" in step or ("Index Cond" in step and "(kind = " in step)]
+
+
 async def explained(store: SqlStore, asked: Asked) -> list[str]:
     """The plans of all that is asked; the store is as before."""
 

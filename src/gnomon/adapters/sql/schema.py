@@ -600,6 +600,7 @@ audit = sa.Table(
     sa.Column("hash", sa.Text),
     sa.Index("audit_listed", "tenant", "number"),
     sa.Index("audit_of_subject", "tenant", "kind", "name", "number"),
+    sa.Index("audit_of_kind", "tenant", "kind", "number"),
     partial_index("audit_sealed", "seq", where=SEALED, unique=True),
     partial_index("audit_unsealed", "number", where=UNSEALED),
 )
