@@ -17,7 +17,7 @@ from gnomon.adapters.sql.schema import gnomon_meta
 from gnomon.errors import UsageError
 
 #: The number of the schema that this program was written for.
-SCHEMA = 46
+SCHEMA = 47
 #: The entry of `gnomon_meta` with the key that seals cursors. Its length in bytes is that of a SHA-256 digest.
 CURSOR_KEY, CURSOR_KEY_BYTES = "cursor_key", 32
 #: The key of the advisory lock: an arbitrary constant.
