@@ -21,6 +21,7 @@ from gnomon.core.ids import SHARDS
 from gnomon.core.ledger.plan import plan
 from gnomon.core.model import Schedule as StoredSchedule
 from gnomon.ports.auth import SessionTokens
+from gnomon.ui.error_pages import with_error_pages
 from gnomon.ui.handlers import Dashboard
 from support.api_fixture import ApiFixture
 
@@ -38,7 +39,7 @@ class DashboardFixture(ApiFixture):
     def built_app(self) -> App:
         """The application with its pages."""
         app = create_app(self.services, on_unexpected_error=self.unhandled_errors.append, pages=self.pages)
-        return with_security_headers(with_request_checks(cast("App", app), self.services.busy))
+        return with_security_headers(with_error_pages(with_request_checks(cast("App", app), self.services.busy)))
 
     def pages(self, runner: RouteRunner) -> Sequence[HTTPRouteHandler]:
         """The handlers of the pages."""

@@ -146,15 +146,16 @@ async def serve_api(
     events: ThrottledEvents,
     on_unexpected_error: Callable[[BaseException], None],
     pages: Callable[[RouteRunner], Sequence[HTTPRouteHandler]] = lambda _: (),
+    error_pages: Callable[[App], App] = lambda app: app,
 ) -> None:
     """Serve requests until `stop` is set; requests in progress may then finish within `server.drain`.
 
     Refused clients are reported to `events`, unexpected errors of requests to `on_unexpected_error`. `pages` makes the
-    handlers of the dashboard.
+    handlers of the dashboard, `error_pages` the pages of what is refused before any of them.
     """
     app = create_app(services, on_unexpected_error=on_unexpected_error, pages=pages)
     config = uvicorn.Config(
-        with_security_headers(with_request_checks(cast("App", app), services.busy)),
+        with_security_headers(error_pages(with_request_checks(cast("App", app), services.busy))),
         http=BoundedHttpProtocol,
         ws="none",
         loop="none",

@@ -45,6 +45,7 @@ from gnomon.services.observability.change_stream import ChangeStream
 from gnomon.services.observability.login_failures import LoginFailures
 from gnomon.services.observed_events import ThrottledEvents
 from gnomon.services.token_revocation import RevocableTokens, RevocationList
+from gnomon.ui.error_pages import with_error_pages
 from gnomon.ui.handlers import Dashboard
 
 
@@ -100,6 +101,7 @@ class HttpApi:
                     read_jobs=partial(read_jobs_text, settings=node.settings),
                     on_unexpected_error=on_error,
                 ).handlers(),
+                error_pages=with_error_pages,
             )
             try:
                 await asyncio.gather(serving, self._read_changes(node, stop))
