@@ -92,12 +92,25 @@ async def following(dashboard: DashboardFixture, token: str) -> AsyncIterator["a
     await asyncio.wait_for(task, 30)
 
 
+async def listening(heard: "asyncio.Queue[str]") -> str:
+    """Wait until the stream has begun; return the number of the last change before it."""
+    assert await heard.get() == "200"
+    return number_of(await heard.get(), "event: listening\ndata: {}\n\n")
+
+
+def number_of(message: str, expected: str) -> str:
+    first, _, rest = message.partition("\n")
+    assert first.startswith("id: ")
+    assert rest == expected
+    return first.removeprefix("id: ")
+
+
 def changed(kind: str, tenant: str = "default", **facts: Any) -> Change:  # noqa: ANN401
     return Change(kind, tenant, instant_of(0), facts)
 
 
 def topics_of(message: str) -> Sequence[str]:
-    kind, _, data = message.strip().partition("\n")
+    _, kind, data = message.strip().split("\n")
     assert kind == "event: stale"
     topics: list[str] = json.loads(data.removeprefix("data: "))
     return topics
@@ -105,10 +118,33 @@ def topics_of(message: str) -> Sequence[str]:
 
 async def test_the_stream_names_what_has_changed_for_the_own_tenant(dashboard: DashboardFixture) -> None:
     async with following(dashboard, "viewer") as heard:
-        assert [await heard.get(), await heard.get()] == ["200", ": listening\n\n"]
+        await listening(heard)
         dashboard.change_stream.publish([changed("tick", "other", job="theirs"), changed("tick", job="a b")])
 
         assert topics_of(await heard.get()) == ["tick", "job:a%20b"]
+
+
+_SEEN = re.compile(r'<body data-seen="([0-9a-f]*\.\d+)">')
+
+
+async def test_a_browser_knows_whether_anything_changed_between_the_page_and_its_stream(
+    dashboard: DashboardFixture,
+) -> None:
+    async with dashboard.visitor("viewer") as visitor:
+        [before] = _SEEN.findall((await visitor.get("/ui/health")).text)
+        async with following(dashboard, "viewer") as heard:
+            # Nothing has changed.
+            assert await listening(heard) == before
+
+        dashboard.change_stream.publish([changed("tick", job="a"), changed("tick", "other", job="theirs")])
+        async with following(dashboard, "viewer") as heard:
+            after = await listening(heard)
+            assert after == f"{before.partition('.')[0]}.1"
+            dashboard.change_stream.publish([changed("breaker")])
+            assert number_of(await heard.get(), 'event: stale\ndata: ["breaker"]\n\n').endswith(".2")
+
+        [now] = _SEEN.findall((await visitor.get("/ui/health")).text)
+        assert now.endswith(".2")
 
 
 async def test_the_stream_is_closed_to_strangers(dashboard: DashboardFixture) -> None:
@@ -140,7 +176,7 @@ async def test_the_stream_ends_with_the_session(dashboard: DashboardFixture, mon
     dashboard.put(replace(dashboard.services, tokens=tokens))
 
     async with following(dashboard, "viewer") as heard:
-        assert [await heard.get(), await heard.get()] == ["200", ": listening\n\n"]
+        await listening(heard)
         tokens.refused = True
         dashboard.clock.advance(1_000)
         while (message := await heard.get()) == ": still here\n\n":

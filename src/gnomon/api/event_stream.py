@@ -22,6 +22,10 @@ _STILL_HERE = b": still here\n\n"
 class EventWriter(Protocol):
     """Writes the changes of a stream as server-sent events."""
 
+    def greeting(self, count: str, number: int) -> bytes:
+        """The first bytes. The stream tells of every change of this count after that number."""
+        ...
+
     def chunk(self, change: StreamedChange | None) -> bytes:
         """The bytes to send after this change, or after a while without one; none if they are empty."""
         ...
@@ -33,6 +37,11 @@ class EventWriter(Protocol):
 
 class EachChange:
     """Implements EventWriter: an event for each change, with its facts."""
+
+    def greeting(self, count: str, number: int) -> bytes:
+        """See EventWriter.greeting."""
+        del count, number
+        return b": listening\n\n"
 
     def chunk(self, change: StreamedChange | None) -> bytes:
         """See EventWriter.chunk."""
@@ -72,7 +81,7 @@ class EventStream:
 
     async def _generate(self) -> AsyncGenerator[bytes]:
         await self._change_stream.complete()
-        yield b": listening\n\n"
+        yield self._writer.greeting(self._subscriber.count, self._subscriber.number)
         async for change in self._subscriber.changes(self._quiet_seconds):
             refused = await self._refusal()
             if refused is not None:

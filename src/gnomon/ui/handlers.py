@@ -26,7 +26,7 @@ from gnomon.ui.rendering import compressed, render, static_files
 from gnomon.ui.requests import JobsReader, PageRequest, address
 from gnomon.ui.search import search_page
 from gnomon.ui.sessions import FORM_TOKEN, ROOT, AnyRequest, Session, Sessions, check_origin
-from gnomon.ui.stale_topics import StaleTopics
+from gnomon.ui.stale_topics import StaleTopics, position
 from gnomon.ui.view import ReaderView
 
 _SIGN_IN = "/ui/login"
@@ -89,8 +89,9 @@ class Dashboard:
             self._runner.rate_limiter.admit(session.caller)
             asked = self._request(request, session)
             _refuse_without_permission(page, asked)
-            values = await page.load(asked)
-            return await self._rendered(request, page.template, {"title": page.title, **values}, asked, part=asked.part)
+            seen = position(*self._services.change_stream.count_for(session.caller))
+            values = {"title": page.title, "seen": seen, **await page.load(asked)}
+            return await self._rendered(request, page.template, values, asked, part=asked.part)
         except Exception as error:  # noqa: BLE001 - shown as a page
             return await self._error_page(request, error, session)
 
@@ -242,6 +243,7 @@ class Dashboard:
             "view": view,
             "zone": view.zone,
             "zone_for": view.zone_for,
+            "seen": "",
         }
         html = await render(template, common | dict(values), self._services.compute, part=part)
         body, headers = compressed(html, request.headers.get("accept-encoding", ""))

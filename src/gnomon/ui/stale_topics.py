@@ -1,6 +1,8 @@
 """The stream of pages: tells a browser which topics have changed, so that it asks again for the parts that show them.
 
-A message names topics only: the browser asks for their rows as a part of a page, with the roles of the session.
+A message names topics only: the browser asks for their rows as a part of a page, with the roles of the session. Each
+has the number of the newest change that it tells of as its id. A page has the number that counted before it was made,
+so that the browser knows whether it has missed a change before the first message.
 """
 
 from math import inf
@@ -35,6 +37,12 @@ class StaleTopics:
         self._kinds: set[str] = set()
         self._names: dict[str, set[str]] = {subject: set() for subject in (*_SINGLE, *_SINGLE_LOG)}
         self._send_at = clock.elapsed()
+        self._count, self._number = "", 0
+
+    def greeting(self, count: str, number: int) -> bytes:
+        """See EventWriter.greeting."""
+        self._count, self._number = count, number
+        return self._id() + event("listening", b"{}")
 
     def chunk(self, change: StreamedChange | None) -> bytes:
         """See EventWriter.chunk."""
@@ -49,6 +57,7 @@ class StaleTopics:
         return max(0.0, self._send_at - self._clock.elapsed()) if self._kinds else inf
 
     def _add(self, change: StreamedChange) -> None:
+        self._number = change.number
         self._kinds.add(change.kind)
         for subject, fact in (_SINGLE_LOG if change.kind == LOG_CHANGE else _SINGLE).items():
             name, names = change.facts.get(fact), self._names[subject]
@@ -64,4 +73,12 @@ class StaleTopics:
             names.clear()
         self._kinds.clear()
         self._send_at = self._clock.elapsed() + _PAUSE_SECONDS
-        return event("stale", msgspec.json.encode(topics))
+        return self._id() + event("stale", msgspec.json.encode(topics))
+
+    def _id(self) -> bytes:
+        return f"id: {position(self._count, self._number)}\n".encode()
+
+
+def position(count: str, number: int) -> str:
+    """A number of a count of changes, as pages and their stream have it."""
+    return f"{count}.{number}"

@@ -1,5 +1,6 @@
 """The frame in a browser: one stream for all tabs, live parts that disturb nobody, the palette, and keys."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
+from gnomon.core.instants import instant_of
+from gnomon.ports.change_log import Change
 from support.browser_reader import reading
 from support.browser_server import RunningServer, running_server
 from ui.browser.conftest import ServedPages
@@ -69,6 +72,34 @@ async def test_a_part_is_shown_again_without_losing_focus_text_selection_or_tick
             ]  # fmt: skip
             assert await page.evaluate("document.activeElement.name") == "note"
             assert await page.get_by_label("Tick").is_checked()
+
+
+@pytest.mark.parametrize("changes", [True, False])
+async def test_a_change_between_the_page_and_its_stream_is_shown_once_the_stream_begins(
+    browser: Browser, served_pages: ServedPages, *, changes: bool
+) -> None:
+    dashboard, arrived, go_on = served_pages.dashboard, asyncio.Event(), asyncio.Event()
+
+    async def hold_back(route: Route) -> None:
+        arrived.set()
+        await go_on.wait()
+        await route.continue_()
+
+    async with reading(browser, served_pages.address, "viewer") as reader:
+        page = await reader.context.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        # Parts are asked for again after a while, too: not in the two seconds that pass here.
+        await page.clock.install()
+        await page.route("**/ui/stream", hold_back)
+        await page.goto("/ui/jobs")
+        await arrived.wait()
+        if changes:
+            dashboard.change_stream.publish([Change("tick", "default", instant_of(0), {"job": "report"})])
+        go_on.set()
+        await expect(page.locator("#live")).to_have_text(_LIVE)
+        await page.clock.run_for(2_000)
+        assert sum("part=jobs" in one for one in asked) == changes
 
 
 async def test_a_hidden_tab_asks_for_nothing_and_shows_the_newest_when_it_is_seen_again(

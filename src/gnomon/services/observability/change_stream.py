@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
+from secrets import token_hex
 from typing import Any
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ _CALLER_PART, _TENANT_PART = 4, 2
 _RETRY_SECONDS = 5
 #: How long a new subscriber waits until the changes of other processes are published.
 _COMPLETE_SECONDS = 5.0
+#: How long changes are counted after a page was shown, so that its stream can tell whether there were any since.
+_COUNTED_SECONDS = 30.0
 
 
 class StreamedChange(Struct, frozen=True, kw_only=True):
@@ -45,9 +48,11 @@ class StreamedChange(Struct, frozen=True, kw_only=True):
 class Subscriber:
     """Receives every change of its tenant, until it is too far behind."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, count: str, number: int) -> None:
         self.tenant = caller.tenant
         self.subject = caller.subject
+        #: The count of changes of the tenant, and the last number of it that it does not receive.
+        self.count, self.number = count, number
         self.dropped = False
         self._waiting: deque[StreamedChange] = deque()
         self._wake = asyncio.Event()
@@ -84,12 +89,30 @@ class _TenantSubscribers:
 
     def __init__(self) -> None:
         self.subscribers: set[Subscriber] = set()
-        self._number = 0
+        #: The name of this count: another one begins anew.
+        self.count, self.number = token_hex(8), 0
+        self._forget: asyncio.TimerHandle | None = None
+
+    @property
+    def needed(self) -> bool:
+        """Whether anybody follows, or may soon."""
+        return bool(self.subscribers) or self._forget is not None
+
+    def keep(self, seconds: float, forget: Callable[[], None]) -> None:
+        """Go on counting for so many seconds without subscribers, and call `forget` then."""
+
+        def end() -> None:
+            self._forget = None
+            forget()
+
+        if self._forget is not None:
+            self._forget.cancel()
+        self._forget = asyncio.get_running_loop().call_later(seconds, end)
 
     def push(self, kind: str, facts: dict[str, Any]) -> None:
         """Send a change to all of them."""
-        self._number += 1
-        change = StreamedChange(kind=kind, number=self._number, facts=facts)
+        self.number += 1
+        change = StreamedChange(kind=kind, number=self.number, facts=facts)
         for one in list(self.subscribers):
             one.push(change)
             if one.dropped:
@@ -113,7 +136,7 @@ class ChangeStream:
 
     @property
     def followed(self) -> bool:
-        """Whether any caller follows."""
+        """Whether any caller follows, or was shown a page and may follow soon."""
         return bool(self._tenants)
 
     def publish(self, changes: Iterable[Change]) -> None:
@@ -147,11 +170,25 @@ class ChangeStream:
         TooMany if the caller or its tenant has its share of the places, Unavailable if all are taken.
         """
         self._refuse_beyond_shares(caller)
-        made = Subscriber(caller)
+        followers = self._followers(caller.tenant)
+        made = Subscriber(caller, followers.count, followers.number)
+        followers.subscribers.add(made)
+        return made
+
+    def count_for(self, caller: Caller) -> tuple[str, int]:
+        """The count of the changes of the caller's tenant, and its number now, before a page is made.
+
+        It goes on for a while without subscribers, so that the stream of the page can tell whether anything has changed
+        since. Its name is empty where changes of other processes are not counted yet.
+        """
+        followers = self._followers(caller.tenant)
+        followers.keep(_COUNTED_SECONDS, lambda: self._drop(caller.tenant))
+        return (followers.count, followers.number) if self._complete.is_set() else ("", 0)
+
+    def _followers(self, tenant: str) -> _TenantSubscribers:
         if not self.followed:
             self.wake.set()
-        self._tenants.setdefault(caller.tenant, _TenantSubscribers()).subscribers.add(made)
-        return made
+        return self._tenants.setdefault(tenant, _TenantSubscribers())
 
     def _refuse_beyond_shares(self, caller: Caller) -> None:
         followers = self._tenants[caller.tenant].subscribers if caller.tenant in self._tenants else frozenset()
@@ -168,14 +205,19 @@ class ChangeStream:
         followers = self._tenants.get(listener.tenant)
         if followers is not None:
             followers.subscribers.discard(listener)
-            if not followers.subscribers:
-                del self._tenants[listener.tenant]
+            self._drop(listener.tenant)
+
+    def _drop(self, tenant: str) -> None:
+        """Forget a tenant that nobody follows."""
+        followers = self._tenants.get(tenant)
+        if followers is not None and not followers.needed:
+            del self._tenants[tenant]
             if not self.followed and self._reads_log:
                 self._complete.clear()
 
     def close(self) -> None:
         """End all subscriptions."""
-        for followers in self._tenants.values():
+        for followers in list(self._tenants.values()):
             for listener in followers.subscribers:
                 listener.close()
 

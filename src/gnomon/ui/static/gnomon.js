@@ -124,6 +124,14 @@ let release = null;
 let leads = false;
 let lost = "";
 let ended = false;
+let heard = "";
+
+// Whether something has changed between the making of this page and this message of the stream.
+function older(message) {
+  const [count, number] = (document.body.dataset.seen ?? "").split(".");
+  const [theirs, newest] = message.split(".");
+  return count !== theirs || Number(newest) > Number(number);
+}
 
 const clock = () => new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
 
@@ -140,23 +148,24 @@ function signedOut() {
   tell("Signed out: load the page again", "lost");
 }
 
-function hear({ topics, state, since }) {
+function hear({ topics, state, since, seen }) {
   if (ended) return;
   if (state === "ended") return signedOut();
   if (state === "lost") {
     lost = since;
     tell(`Connection lost since ${since}, retrying`, "lost");
   } else if (state === "live") {
-    if (lost) markStale();
+    if (lost || older(seen)) markStale();
     lost = "";
     tell("Live", "live");
   }
   if (topics) markStale(new Set(topics));
+  if (seen) heard = document.body.dataset.seen = seen;
 }
 
 channel.onmessage = ({ data }) => {
   if (data.ask) {
-    if (leads) channel.postMessage(lost ? { state: "lost", since: lost } : { state: "live" });
+    if (leads && (lost || heard)) channel.postMessage(lost ? { state: "lost", since: lost } : { state: "live", seen: heard });
   } else hear(data);
 };
 
@@ -187,11 +196,11 @@ function follow(signal, done) {
   leads = true;
   const open = () => {
     source = new EventSource("/ui/stream");
-    source.onopen = () => {
+    source.addEventListener("listening", (event) => {
       failures = 0;
-      everyone({ state: "live" });
-    };
-    source.addEventListener("stale", (event) => everyone({ topics: JSON.parse(event.data) }));
+      everyone({ state: "live", seen: event.lastEventId });
+    });
+    source.addEventListener("stale", (event) => everyone({ topics: JSON.parse(event.data), seen: event.lastEventId }));
     source.addEventListener("end", () => {
       source.close();
       everyone({ state: "ended" });
