@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from gnomon.config.agents import ToolServerSettings
 from gnomon.config.sections import SecuritySettings
 from gnomon.core.agents.spec import AgentBudget, AgentSpec
 from gnomon.core.commands.policy import Autonomy, SecurityProfile
 from gnomon.core.model import Result
+from gnomon.core.runs.outcomes import AttemptOutcome
 from gnomon.core.runs.workflow import AGENT
 from gnomon.runners.agents.tool_servers import ProgramSlots
 from runners.runner_harness import alive, assignment, attempt_ref, wait_for_numbers, wait_until
@@ -23,7 +25,7 @@ from support.hostile_tool_server import INJECTED
 from support.model_servers import openai_calls, openai_text, tool_results
 from support.scripted_server import ScriptedReply
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 SUPPORT = Path(__file__).parents[1] / "support"
 FOLDERS = (sys.prefix, sys.base_prefix, str(SUPPORT))
 NOTES = ToolServerSettings(
@@ -31,13 +33,56 @@ NOTES = ToolServerSettings(
     env={"NOTES_TOKEN": "${secret:NOTES}"},
     folders=FOLDERS,
 )
-TOO_MUCH = "\nthe server hostile failed: it sent a message that is too long, or too many\n"
+TOO_MUCH = "it sent a message that is too long, or too many\n"
 TOOLS = ("mcp:notes/add", "mcp:notes/look_around", "mcp:notes/fail")
 
 
 def hostile(how: str, *arguments: str) -> ToolServerSettings:
     program = (sys.executable, "-I", str(SUPPORT / "hostile_tool_server.py"), how, *arguments)
     return ToolServerSettings(command=program, folders=FOLDERS)
+
+
+#: What hostile servers do before the agent begins, with the tool that it wants and the reason why it does not begin.
+UNUSABLE = [
+    ("old", "look", "it speaks an unknown version of the protocol"),
+    ("no-schema", "look", "must describe an object"),
+    ("costly-schema", "look", "tools.look.inputSchema"),
+    ("giant-schema", "look", "tools.look.inputSchema"),
+    ("usual", "absent", "it has no tool absent"),
+    ("endless", "absent", "it has no tool absent"),
+]
+#: What others do when their tool is called, and how the answer of the tool shows it.
+HOSTILE = [
+    pytest.param("ends", "it has ended: out of memory [31m\n", id="ends"),
+    pytest.param("garbage", "it sent what is no message\n", id="garbage"),
+    pytest.param("flood", TOO_MUCH, id="flood"),
+    pytest.param("long", TOO_MUCH, id="long"),
+    pytest.param("many", TOO_MUCH, marks=pytest.mark.thorough, id="many"),
+    pytest.param("empty-lines", TOO_MUCH, id="empty-lines"),
+    pytest.param("noisy", TOO_MUCH, marks=pytest.mark.thorough, id="noisy"),
+    pytest.param("parts", "[None left out]\n[999000 more parts left out]\n", marks=pytest.mark.thorough, id="parts"),
+    pytest.param("odd", "[image left out]\n[None left out]\n[text left out]", id="odd"),
+    pytest.param("demands", "[-32601, {}]", id="demands"),
+    pytest.param("usual", INJECTED, id="usual"),
+]
+#: Those whose failure the answer of the tool names.
+FAILING = ("ends", "garbage", "flood", "long", "many", "empty-lines", "noisy")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_agents(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AgentHarness]:
+    """A runner with the usual settings, and the hostile servers under the names of what they do."""
+    names = [how for how, _, _ in UNUSABLE] + [str(one.values[0]) for one in HOSTILE]
+    servers = {"notes": NOTES, **{how: hostile(how) for how in names}}
+    async with agents(tmp_path_factory.mktemp("agents"), servers=servers, request_timeout_ms=60_000) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tried(shared_agents: AgentHarness) -> AsyncIterator[AgentHarness]:
+    """The shared runner: its provider has no replies, and its folders are empty."""
+    yield shared_agents
+    await shared_agents.forget()
 
 
 @asynccontextmanager
@@ -61,7 +106,7 @@ def server_url() -> Iterator[str]:
 
 
 @pytest.mark.req("Z-04")
-async def test_an_agent_calls_the_listed_tools_of_a_program(tmp_path: Path) -> None:
+async def test_an_agent_calls_the_listed_tools_of_a_program(tried: AgentHarness, tmp_path: Path) -> None:
     calls = openai_calls(
         ("mcp_notes_add", {"first": 3, "second": 4}),
         ("mcp_notes_add", {"first": "three"}),
@@ -69,9 +114,8 @@ async def test_an_agent_calls_the_listed_tools_of_a_program(tmp_path: Path) -> N
         ("mcp_notes_fail", {}),
     )
     (tmp_path / "outside").write_text("hidden")
-    async with with_servers(tmp_path, notes=NOTES) as tried:
-        tried.server.replies = [calls, openai_text("Seven.")]
-        done = await tried.run(spec={"tools": TOOLS})
+    tried.server.replies = [calls, openai_text("Seven.")]
+    done = await tried.run(spec={"tools": TOOLS})
 
     assert output(done) == "Seven."
     add, *_ = (one["function"] for one in tried.server.requests[0].json["tools"])
@@ -110,70 +154,65 @@ async def test_an_agent_calls_the_tools_of_a_server_at_a_url(tmp_path: Path, ser
     assert "does not list 127.0.0.1, which has the tool mcp:notes/add" in (elsewhere.error or "")
 
 
-@pytest.mark.parametrize(
-    ("how", "tool", "said"),
-    [
-        ("old", "look", "it speaks an unknown version of the protocol"),
-        ("no-schema", "look", "must describe an object"),
-        ("costly-schema", "look", "tools.look.inputSchema"),
-        ("giant-schema", "look", "tools.look.inputSchema"),
-        ("usual", "absent", "it has no tool absent"),
-        ("endless", "absent", "it has no tool absent"),
-        ("mute", "look", "did not"),
-    ],
-)
-async def test_an_agent_does_not_begin_without_a_usable_server(tmp_path: Path, how: str, tool: str, said: str) -> None:
-    async with with_servers(
-        tmp_path, hostile=hostile(how), request_timeout_ms=2_000 if how == "mute" else 60_000
-    ) as tried:
-        done = await tried.run(spec={"tools": (f"mcp:hostile/{tool}",)})
+@pytest.mark.parametrize(("how", "tool", "said"), UNUSABLE)
+async def test_an_agent_does_not_begin_without_a_usable_server(
+    tried: AgentHarness, how: str, tool: str, said: str
+) -> None:
+    done = await tried.run(spec={"tools": (f"mcp:{how}/{tool}",)})
 
+    assert_did_not_begin(tried, done, how, said)
+
+
+async def test_an_agent_does_not_begin_with_a_server_that_says_nothing(tmp_path: Path) -> None:
+    async with with_servers(tmp_path, hostile=hostile("mute"), request_timeout_ms=2_000) as tried:
+        done = await tried.run(spec={"tools": ("mcp:hostile/look",)})
+
+    assert_did_not_begin(tried, done, "hostile", "did not")
+
+
+def assert_did_not_begin(tried: AgentHarness, done: AttemptOutcome, server: str, said: str) -> None:
     assert done.result is Result.GAVE_UP
-    assert "agents.servers.hostile: " in (done.error or "")
+    assert f"agents.servers.{server}: " in (done.error or "")
     assert said in (done.error or "")
     assert tried.server.requests == []
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ("ends", "\nthe server hostile failed: it has ended: out of memory [31m\n"),
-        ("garbage", "\nthe server hostile failed: it sent what is no message\n"),
-        ("flood", TOO_MUCH),
-        ("long", TOO_MUCH),
-        pytest.param("many", TOO_MUCH, marks=pytest.mark.thorough),
-        ("empty-lines", TOO_MUCH),
-        pytest.param("noisy", TOO_MUCH, marks=pytest.mark.thorough),
-        pytest.param("parts", "[None left out]\n[999000 more parts left out]\n", marks=pytest.mark.thorough),
-        ("silent", "\nthe server hostile failed: it did not answer within 1 s\n"),
-        ("odd", "[image left out]\n[None left out]\n[text left out]"),
-        ("demands", "[-32601, {}]"),
-        ("usual", INJECTED),
-    ],
-)
+@pytest.mark.parametrize(("how", "said"), HOSTILE)
 @pytest.mark.req("H-22")
-async def test_a_hostile_server_ends_no_attempt(tmp_path: Path, how: str, said: str) -> None:
+async def test_a_hostile_server_ends_no_attempt(tried: AgentHarness, how: str, said: str) -> None:
     """The model obeys it, and calls tools that the job does not list."""
-    demanded: list[tuple[str, Mapping[str, Any]]] = [("shell", {"command": "rm -rf /"}), ("mcp_hostile_shell", {})]
-    async with with_servers(
-        tmp_path, hostile=hostile(how), shell_timeout_ms=1_000 if how == "silent" else 60_000
-    ) as tried:
-        tried.server.replies = [openai_calls(("mcp_hostile_look", {})), openai_calls(*demanded), openai_text("Done.")]
-        done = await tried.run(spec={"tools": ("mcp:hostile/look",)})
+    result = await look_of(tried, how)
+
+    assert (f"\nthe server {how} failed: {said}" if how in FAILING else said) in result
+
+
+@pytest.mark.req("H-22")
+async def test_a_server_that_does_not_answer_ends_no_attempt(tmp_path: Path) -> None:
+    async with with_servers(tmp_path, hostile=hostile("silent"), shell_timeout_ms=1_000) as tried:
+        result = await look_of(tried, "hostile")
+
+    assert "\nthe server hostile failed: it did not answer within 1 s\n" in result
+
+
+async def look_of(tried: AgentHarness, server: str) -> str:
+    """The answer of the tool of a hostile server, whose demands the model obeys in vain."""
+    demanded: list[tuple[str, Mapping[str, Any]]] = [("shell", {"command": "rm -rf /"}), (f"mcp_{server}_shell", {})]
+    tried.server.replies = [openai_calls((f"mcp_{server}_look", {})), openai_calls(*demanded), openai_text("Done.")]
+    done = await tried.run(spec={"tools": (f"mcp:{server}/look",)})
 
     assert output(done) == "Done."
     [described] = [one["function"]["description"] for one in tried.server.requests[0].json["tools"]]
     assert len(described) < 1_500
     result, *unknown = tool_results(tried.server.requests[2].json)
-    assert said in result
     assert result.removeprefix("failed: ").startswith("<data-")
     assert not [one for one in unknown if one.startswith("<data-")]
     carried_out, *in_vain = steps(done)
-    assert carried_out.startswith("mcp:hostile/look {}: ")
-    assert [line.partition(" ")[0] for line in in_vain] == ["shell", "mcp_hostile_shell"]
+    assert carried_out.startswith(f"mcp:{server}/look {{}}: ")
+    assert [line.partition(" ")[0] for line in in_vain] == ["shell", f"mcp_{server}_shell"]
     assert all("refused: blocked by security policy: the job does not list the tool" in line for line in in_vain)
     # The tools are those of the beginning.
     assert tried.server.requests[2].json["tools"] == tried.server.requests[0].json["tools"]
+    return result
 
 
 async def test_a_server_that_breaks_the_protocol_is_killed_while_the_agent_goes_on(tmp_path: Path) -> None:
@@ -263,10 +302,9 @@ async def test_no_tool_of_a_server_is_called_with_read_only_autonomy(tmp_path: P
     assert output(done) == "I could not."
 
 
-async def test_the_budget_of_actions_holds_for_tools_of_servers(tmp_path: Path) -> None:
-    async with with_servers(tmp_path, hostile=hostile("usual")) as tried:
-        tried.server.replies = [openai_calls(("mcp_hostile_look", {}))] * 3
-        done = await tried.run(spec={"tools": ("mcp:hostile/look",), "budget": AgentBudget(actions=1)})
+async def test_the_budget_of_actions_holds_for_tools_of_servers(tried: AgentHarness) -> None:
+    tried.server.replies = [openai_calls(("mcp_usual_look", {}))] * 3
+    done = await tried.run(spec={"tools": ("mcp:usual/look",), "budget": AgentBudget(actions=1)})
 
     assert (done.error or "").startswith("budget exhausted: actions: 1 of 1")
 

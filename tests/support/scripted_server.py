@@ -60,6 +60,10 @@ class ScriptedServer:
     def url(self, target: str = "/", host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{target}"
 
+    def forget(self) -> None:
+        """Forget the requests and the answers of one test before the next one."""
+        self.requests, self.replies, self.given_up = [], [], asyncio.Event()
+
     async def until(self, count: int) -> None:
         """Wait until so many requests have arrived."""
         async with self.received:
@@ -84,10 +88,11 @@ class ScriptedServer:
         return web.Response(status=reply.status, body=reply.body, headers=dict(reply.headers))
 
     async def _wait_for_close(self, request: web.BaseRequest) -> None:
+        given_up = self.given_up
         try:
             await asyncio.Event().wait()
         finally:
-            self.given_up.set()
+            given_up.set()
         del request
 
     async def _send_endlessly(self, request: web.BaseRequest, piece: bytes) -> web.StreamResponse:
