@@ -1,7 +1,7 @@
 """The OpenAPI document: complete, with valid examples, and responses that match it."""
 
 import asyncio
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 import schemathesis
@@ -169,12 +169,32 @@ def _loosened(said: Any) -> Any:  # noqa: ANN401 - as varied as a schema is
     return [_loosened(one) for one in said] if isinstance(said, list) else said
 
 
-def schema_of(route: ApiRoute, api_setup: ApiFixture) -> schemathesis.BaseSchema:
+class Generation(NamedTuple):
+    """The requests that are generated for a route."""
+
+    #: Every boundary value, or only random ones.
+    boundaries: bool
+    #: Also in steps those fields that a job has, too.
+    shared_fields_of_steps: bool = True
+
+
+def _without_shared_fields_of_steps(job: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a job whose steps have a function, and those fields that the job itself has not."""
+    graph, shared = job["properties"]["dag"], job["properties"].keys() - {"function"}
+    own = {name: said for name, said in graph["items"]["properties"].items() if name not in shared}
+    reduced = {**graph, "items": {**graph["items"], "properties": own}}
+    return {**job, "properties": {**job["properties"], "dag": reduced}}
+
+
+def schema_of(route: ApiRoute, api_setup: ApiFixture, generation: Generation) -> schemathesis.BaseSchema:
     found = document([route])
     for methods in found["paths"].values():
         for said in methods.values():
             if said["operationId"] in _WITH_JOBS:
-                said["requestBody"] = _loosened(said["requestBody"])
+                said["requestBody"] = body = _loosened(said["requestBody"])
+                content = body["content"]["application/json"]
+                if not generation.shared_fields_of_steps:
+                    content["schema"] = _without_shared_fields_of_steps(content["schema"])
     schema = schemathesis.openapi.from_dict(found)
     schema.app = cast("Any", api_setup.app)
     return schema
@@ -190,23 +210,31 @@ GENERATED = settings(
 )
 
 
-GENERATED_ROUTES = [
-    pytest.param(route, boundaries, id=f"{route.name}-{kinds}", marks=marks)
-    for route in ROUTES
-    if route.name != "follow_changes"
-    for boundaries, kinds, marks in (
-        # Five routes take whole jobs, and a job has thousands of boundary values; one of them takes these in every run.
-        [(False, "random", []), (True, "boundaries", [pytest.mark.thorough])]
-        if route.name in _WITH_JOBS - {"register_job"}
-        else [(True, "boundaries", [])]
-    )
-]
+def _cases(route: ApiRoute) -> list[Any]:
+    """How requests are generated for a route, in every run and in thorough ones.
+
+    Five routes take whole jobs, and a job has thousands of boundary values; one route takes the different ones in every
+    run.
+    """
+    all_values = Generation(boundaries=True)
+    if route.name not in _WITH_JOBS:
+        return [pytest.param(route, all_values, id=f"{route.name}-boundaries")]
+    different, chance = Generation(boundaries=True, shared_fields_of_steps=False), Generation(boundaries=False)
+    return [
+        pytest.param(route, different, id=f"{route.name}-different boundaries")
+        if route.name == "register_job"
+        else pytest.param(route, chance, id=f"{route.name}-random"),
+        pytest.param(route, all_values, id=f"{route.name}-boundaries", marks=pytest.mark.thorough),
+    ]
+
+
+GENERATED_ROUTES = [case for route in ROUTES if route.name != "follow_changes" for case in _cases(route)]
 
 
 # `schema.parametrize` generates all requests when tests are collected: in every process, and when other tests run too.
-@pytest.mark.parametrize(("route", "boundaries"), GENERATED_ROUTES)
+@pytest.mark.parametrize(("route", "generation"), GENERATED_ROUTES)
 def test_no_request_fails_and_none_is_answered_otherwise_than_described(
-    prepared: ApiFixture, route: ApiRoute, *, boundaries: bool
+    prepared: ApiFixture, route: ApiRoute, generation: Generation
 ) -> None:
     def answered_as_described(case: Any) -> None:  # noqa: ANN401
         prepared.unhandled_errors.clear()
@@ -219,8 +247,8 @@ def test_no_request_fails_and_none_is_answered_otherwise_than_described(
             # An accepted body follows the rules that were hidden from the generator.
             assert list(_WHOLE[route.name].iter_errors(case.body)) == []
 
-    schema = schema_of(route, prepared)
-    schema.config.phases.coverage.enabled = boundaries
+    schema = schema_of(route, prepared, generation)
+    schema.config.phases.coverage.enabled = generation.boundaries
     found = get_all_tests(schema=schema, test_func=answered_as_described, settings=GENERATED, given_kwargs=None)
     tests = [one.ok()[1] for one in found if isinstance(one, Ok)]
 
