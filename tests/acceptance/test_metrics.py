@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import sqlalchemy as sa
 
 from gnomon.adapters.host import SystemClock
@@ -39,10 +40,12 @@ async def sqlite(tmp_path: Path) -> AsyncIterator[Served]:
         yield one
 
 
-@pytest.fixture(params=[*SHAPES, pytest.param("postgres", marks=pytest.mark.thorough)])
-async def busy(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Served]:
-    """A deployment after a life with everything in it, at rest."""
-    async with shaped(request.param, tmp_path) as one:
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[*SHAPES, pytest.param("postgres", marks=pytest.mark.thorough)]
+)
+async def busy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """A deployment after a life with everything in it, at rest: no test changes it."""
+    async with shaped(request.param, tmp_path_factory.mktemp("busy")) as one:
         await live(one)
         yield one
 
@@ -140,6 +143,7 @@ BY_TOPIC = [
 
 @pytest.mark.req("H-14", "C-13", "R-19")
 @pytest.mark.guarantee("S21")
+@pytest.mark.asyncio(loop_scope="module")
 async def test_at_rest_every_counter_equals_the_rows(busy: Served) -> None:
     differ = {}
     for name, (labels, query) in AGREE.items():
@@ -159,6 +163,7 @@ async def test_at_rest_every_counter_equals_the_rows(busy: Served) -> None:
 
 
 @pytest.mark.guarantee("S24")
+@pytest.mark.asyncio(loop_scope="module")
 async def test_nothing_that_is_scraped_is_a_secret_or_names_a_single_run(busy: Served) -> None:
     text = (await busy.get("/metrics"))[1] + (await busy.get("/readyz"))[1] + (await busy.get("/livez"))[1]
 
@@ -355,6 +360,7 @@ async def test_a_node_that_is_well_is_ready_and_alive(sqlite: Served) -> None:
 
 
 @pytest.mark.req("Z-11")
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_job_that_fails_makes_nobody_ill(busy: Served) -> None:
     assert '"status":"ok"' in (await busy.get("/readyz"))[1]
 
