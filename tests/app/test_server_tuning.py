@@ -4,10 +4,12 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gnomon.app.server import tune_gc
+from support.command_line import run_command
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +32,22 @@ async def test_objects_of_the_start_are_frozen_for_the_garbage_collector() -> No
     await asyncio.sleep(0.001)
 
     assert gc.get_freeze_count() > 0
+
+
+async def test_little_garbage_is_kept_once_the_start_is_over() -> None:
+    tune_gc(after=0)
+    at_the_start = gc.get_threshold()[0]
+    await asyncio.sleep(0.001)
+
+    assert gc.get_threshold()[0] < at_the_start
+
+
+def test_a_command_seldom_looks_for_garbage_in_what_it_loads(tmp_path: Path) -> None:
+    gc.set_threshold(700)
+
+    run_command("--version", folder=tmp_path)
+
+    assert gc.get_threshold()[0] >= 10_000
 
 
 async def test_garbage_is_collected_again_and_again() -> None:

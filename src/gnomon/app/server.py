@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 _GC_FREEZE_SECONDS, _COLLECT_SECONDS = 5.0, 60.0
 #: After how many new objects the youngest generation is collected, after how many of these the next, and then all.
 _GC_THRESHOLDS = (2_000, 5, 1_000)
+#: While the process starts, nearly all new objects last.
+_GC_THRESHOLDS_OF_START = (50_000, 5, 1_000)
 
 
 #: How many unknown functions, and jobs of each, are named at the start.
@@ -286,8 +288,13 @@ def tune_gc(after: float = _GC_FREEZE_SECONDS, every: float = _COLLECT_SECONDS) 
     Each one stops the process for up to 0.1 s, and Python would run several per second in a storm of ticks.
     """
     loop = asyncio.get_running_loop()
-    gc.set_threshold(*_GC_THRESHOLDS)
-    loop.call_later(after, gc.freeze)
+    gc.set_threshold(*_GC_THRESHOLDS_OF_START)
+
+    def freeze() -> None:
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+
+    loop.call_later(after, freeze)
 
     def collect() -> None:
         gc.collect()

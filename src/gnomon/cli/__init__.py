@@ -1,5 +1,6 @@
 """The command line: parses arguments, runs one command, and turns errors into messages and exit codes."""
 
+import gc
 import io
 import os
 import sys
@@ -19,6 +20,8 @@ from gnomon.errors import GnomonError, JobsFileError, UsageError
 #: The exit code for a usage error, as Unix tools use it; other expected failures exit with 1.
 EXIT_USAGE = 2
 EXIT_FAILURE = 1
+#: After how many new objects garbage is collected. Python has 700; what a command loads are many thousands that stay.
+_GC_THRESHOLD = 50_000
 
 
 def main() -> None:
@@ -28,6 +31,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A character that the terminal cannot encode must not abort the output.
         sys.stdout.reconfigure(errors="replace")
+    gc.set_threshold(_GC_THRESHOLD)
     sys.exit(_run_and_flush())
 
 
