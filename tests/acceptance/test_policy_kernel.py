@@ -10,6 +10,7 @@ import pytest
 
 from gnomon.core.model import Run, RunStatus
 from gnomon.core.runs.states import TaskState
+from support.effort import thorough
 from support.gnomon_processes import policy_server
 from support.rulings import rulings_of
 from support.running_node import RunningNode, job, printed, running_node
@@ -45,7 +46,7 @@ async def rulers(node: RunningNode, run: Run) -> list[tuple[str, str, str]]:
     return [(one.decision.value, one.rule, one.ruled_by.partition(":")[0]) for one in found]
 
 
-@pytest.mark.parametrize("transport", ["grpc", "http"])
+@pytest.mark.parametrize("transport", ["grpc", thorough("http")])
 async def test_tasks_wait_for_a_killed_kernel_and_run_once_another_one_is_there(tmp_path: Path, transport: str) -> None:
     file = policy_file(tmp_path)
     with policy_server(file, transport) as (kernel, port):

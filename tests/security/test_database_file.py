@@ -21,6 +21,7 @@ from gnomon.core.health import HealthCondition
 from gnomon.errors import FileError, StoreUnavailable, UsageError
 from gnomon.services.observability.health import HealthMonitor, StepFailures
 from gnomon.testing.clock import VirtualClock
+from support.command_line import run_command
 from support.gnomon_processes import up
 
 # ---- replaced while it is open -------------------------------------------------------------------
@@ -115,7 +116,7 @@ def test_a_scheduler_stops_deciding_when_its_file_is_gone_and_doctor_says_so(fil
         ran = out.read_text()
         wait_for_ticks_elsewhere(4, tmp_path)
         ran_since = out.read_text().removeprefix(ran)
-        doctor = gnomon("doctor", "--database", str(file))
+        doctor = run_command("doctor", "--database", str(file), folder=tmp_path)
         running.terminate()
 
     assert ran
@@ -135,10 +136,6 @@ def wait_for_ticks_elsewhere(count: int, folder: Path) -> None:
     with up(folder / "elsewhere.db", "--jobs", str(jobs), imports=[]) as other:
         for _ in range(count):
             other.line_with("+ second in")
-
-
-def gnomon(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "gnomon", *arguments], capture_output=True, text=True, check=False)
 
 
 # ---- two paths -----------------------------------------------------------------------------------

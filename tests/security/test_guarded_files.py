@@ -25,6 +25,7 @@ from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import FieldError, FileError
 from gnomon.services.observability.health import Severity
 from gnomon.testing.clock import Recorder
+from support.command_line import run_command
 from support.gnomon_processes import up
 from support.token_issuers import rsa
 
@@ -229,8 +230,7 @@ def test_a_jobs_file_that_others_may_write_to_can_be_checked_but_not_applied(tmp
     database = tmp_path / "gnomon.db"
 
     assert len(read_jobs_file(file, now=0)) == len(read_schedules_of_file(file, now=0)) == 1
-    ran = [sys.executable, "-m", "gnomon", "jobs", "apply", "-f", str(file), "--database", str(database)]
-    refused = subprocess.run(ran, capture_output=True, text=True, check=False)
+    refused = run_command("jobs", "apply", "-f", str(file), "--database", str(database), folder=tmp_path)
     assert (refused.returncode, "chmod o-w" in refused.stderr, database.exists()) == (2, True, False)
 
 

@@ -3,8 +3,6 @@
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +16,7 @@ from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
 from gnomon.errors import FileError, UsageError
 from gnomon.services.observed_events import NullEvents
-from support.gnomon_processes import TESTS
+from support.command_line import run_command
 from support.postgres_server import postgres
 
 JOB = {"name": "report", "function": "f", "schedule": "@daily"}
@@ -199,9 +197,7 @@ def test_the_command_names_the_reason_without_a_traceback(tmp_path: Path) -> Non
     change(hostile, "CREATE TABLE gnomon_meta (key, value)", "CREATE VIEW job AS SELECT 1")
     words = ["db", "restore", str(hostile), "--database", str(tmp_path / "target.db")]
 
-    refused = subprocess.run(
-        [sys.executable, "-m", "gnomon", *words], cwd=TESTS, capture_output=True, text=True, timeout=60, check=False
-    )
+    refused = run_command(*words, folder=tmp_path)
 
     assert refused.returncode == 2
     assert refused.stderr.startswith(f"error: {hostile}: has a view 'job'")

@@ -2,13 +2,12 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from gnomon.adapters.host import SystemClock
 from gnomon.app.node import Node
@@ -20,6 +19,7 @@ from gnomon.core.model import Run, RunStatus
 from gnomon.ports.execution import Gate
 from gnomon.runners.registry import Functions
 from gnomon.testing.clock import Recorder
+from support.command_line import run_command
 
 
 class RunningNode:
@@ -86,7 +86,8 @@ def job(name: str, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - any key of 
 
 def printed(tmp_path: Path, *arguments: str) -> str:
     """The output of a command of the operator."""
-    environment = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path / 'gnomon.db'}", "COLUMNS": "300"}
-    command = [sys.executable, "-m", "gnomon", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)
+    environment = {"DATABASE_URL": f"sqlite:///{tmp_path / 'gnomon.db'}", "COLUMNS": "300"}
+    with patch.dict(os.environ, environment):
+        done = run_command(*arguments, folder=Path.cwd())
+    assert done.returncode == 0, done.stderr
     return done.stdout
