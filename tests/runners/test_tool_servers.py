@@ -42,7 +42,7 @@ def hostile(how: str, *arguments: str) -> ToolServerSettings:
     return ToolServerSettings(command=program, folders=FOLDERS)
 
 
-#: What hostile servers do before the agent begins, with the tool that it wants and the reason why it does not begin.
+#: Behaviours of hostile servers that keep an agent from beginning, the tool that it wants, and the reason given.
 UNUSABLE = [
     ("old", "look", "it speaks an unknown version of the protocol"),
     ("no-schema", "look", "must describe an object"),
@@ -51,7 +51,7 @@ UNUSABLE = [
     ("usual", "absent", "it has no tool absent"),
     ("endless", "absent", "it has no tool absent"),
 ]
-#: What others do when their tool is called, and how the answer of the tool shows it.
+#: Behaviours of hostile servers when their tool is called, and how the answer of the tool shows them.
 HOSTILE = [
     pytest.param("ends", "it has ended: out of memory [31m\n", id="ends"),
     pytest.param("garbage", "it sent what is no message\n", id="garbage"),
