@@ -1,15 +1,19 @@
 """Jobs are found among many, a bounded number at a time."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.ports.schedules import ScheduleOrder, SchedulePosition
+from gnomon.core.model import Result, ScheduleUid, Tick
+from gnomon.ports.schedules import ScheduleOrder, SchedulePosition, TenantTickQuery, TickHistory, TickMark, TickPosition
 from gnomon.services.operations.job_search import JobFilter, JobSearchService, JobStateFilter
 from gnomon.services.operations.jobs import JobService
 from gnomon.testing.clock import CountedIds, VirtualClock
+from support.why_scenario import WhyScenario
 
 
 @pytest.fixture
@@ -72,3 +76,46 @@ async def test_a_position_of_one_order_begins_where_its_page_has_ended(search: J
 
     assert names == sorted(names)
     assert len(set(names)) == 12
+
+
+# ---- failing jobs --------------------------------------------------------------------------------
+
+
+class RecordedTickHistory(TickHistory):
+    """A history of ticks that records of how many schedules how many ticks are read."""
+
+    def __init__(self, real: TickHistory) -> None:
+        self._real = real
+        self.read = list[tuple[int, int]]()
+
+    async def page(self, query: TenantTickQuery) -> Sequence[Tick]:
+        return await self._real.page(query)
+
+    async def position(self, query: TenantTickQuery, number: int) -> TickPosition | None:
+        return await self._real.position(query, number)
+
+    async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
+        self.read.append((len(uids), each))
+        return await self._real.newest(uids, each=each)
+
+
+async def test_more_than_the_newest_tick_is_read_only_of_a_job_whose_newest_execution_has_not_ended() -> None:
+    clock = VirtualClock(NOON)
+    store = MemoryStore(clock.now)
+    scenario, ticks = WhyScenario(store, clock), RecordedTickHistory(store.tick_history)
+    search = JobSearchService(scenario.jobs, store.schedules, ticks, clock)
+    await scenario.job("1 12 * * *", name="ended")
+    await scenario.job(name="fails", overlap="skip")
+    await scenario.job(None, name="idle")
+    await scenario.run_until("12:01")
+    await scenario.run_to_end("12:01", Result.FAILED)
+    await scenario.run_until("12:05")
+    failing = JobFilter(state=JobStateFilter.FAILING)
+
+    # The last ticks of the second job: skipped, and before these one that runs, and one that has failed.
+    assert await found(search, failing, limit=10) == (["ended", "fails"], 1)
+    assert ticks.read == [(3, 1), (1, 20)]
+
+    await scenario.run_to_end("12:05", Result.SUCCEEDED)
+
+    assert await found(search, failing, limit=10) == (["ended"], 1)

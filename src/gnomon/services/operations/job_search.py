@@ -1,6 +1,6 @@
 """Searches jobs by name, description, tag and state, in several orders, with their newest ticks."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -125,7 +125,11 @@ class JobSearchService:
         return [view for view in views if filters.state.value in _words(view)]
 
     async def _failing(self, uids: Sequence[ScheduleUid]) -> Collection[ScheduleUid]:
-        ticks: Mapping[ScheduleUid, Sequence[TickMark]] = await self._ticks.newest(uids, each=STRIP)
+        """The schedules whose last execution to end has failed. The newest tick alone tells it of most jobs."""
+        ticks: dict[ScheduleUid, Sequence[TickMark]] = {**await self._ticks.newest(uids, each=1)}
+        open_still = [uid for uid, marks in ticks.items() if _last_end(marks) is None]
+        if open_still:
+            ticks |= await self._ticks.newest(open_still, each=STRIP)
         return {uid for uid, marks in ticks.items() if _last_end(marks) is TickStatus.FAILED}
 
 
