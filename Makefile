@@ -57,7 +57,7 @@ bench: .venv/ready-to-bench .venv/peers/ready ## measure ourselves beside our pe
 	$(BIN)/python bench/footprint.py
 	$(BIN)/python bench/dag.py
 	$(BIN)/python bench/api.py
-	$(BIN)/python bench/ui.py
+	$(BIN)/python bench/ui_pages.py
 	$(BIN)/python bench/commands.py
 	$(BIN)/python bench/policy.py
 	$(BIN)/python bench/output.py
