@@ -95,3 +95,10 @@ async def violations(page: Page, *, rules: list[str] | None = None) -> list[str]
         for one in found.response["violations"]
         for node in one["nodes"]
     ]
+
+
+async def bytes_received(page: Page) -> int:
+    """The bytes on the wire of the page and all that it has loaded."""
+    script = """() => ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
+      .reduce((all, one) => all + one.transferSize, 0)"""
+    return int(await page.evaluate(script))

@@ -7,7 +7,7 @@ import pytest
 
 from gnomon.core.model import MINUTE_MS, Result
 from support.dashboard import DashboardFixture, text_of
-from ui.test_pages import HOSTILE
+from support.dashboard_pages import HOSTILE
 
 _CELL = re.compile(r'<td class="(k-[^"]+)" data-job="([^"]+)" data-at="([^"]+)"([^>]*)><a href="([^"]+)"')
 #: A day before and after the clocks of Berlin are put forward.

@@ -7,7 +7,7 @@ import pytest
 
 from gnomon.core.model import Result
 from support.dashboard import DashboardFixture, text_of
-from ui.test_pages import HOSTILE
+from support.dashboard_pages import HOSTILE
 
 _ACTION = re.compile(r'name="which" value="([^"]+)" data-confirm="Replay (\d+) dead letters of (\w+)')
 

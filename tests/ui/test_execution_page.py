@@ -11,8 +11,8 @@ from contracts.store import NOON
 from gnomon.core.model import DAY_MS, LogLine, Result, RunId
 from gnomon.core.runs.progress import AttemptProgress
 from support.dashboard import DashboardFixture, text_of
+from support.dashboard_pages import HOSTILE, executed
 from support.task_steps import take_task
-from ui.test_pages import HOSTILE, executed
 
 GRAPH = {
     "name": "graph",

@@ -11,14 +11,9 @@ from gnomon.config.sections import ServerSettings
 from gnomon.core.model import Result
 from gnomon.ui.pages import FORMS
 from support.dashboard import ORIGIN, DashboardFixture, Visitor, text_of
-from ui.test_pages import executed
+from support.dashboard_pages import executed, paused
 
 NEXT = "2026-03-03T09:00:00Z"
-
-
-async def paused(dashboard: DashboardFixture) -> bool:
-    async with dashboard.caller("viewer") as api:
-        return bool((await api.get("/v1/jobs/report")).json()["paused"])
 
 
 async def test_an_admin_pauses_and_resumes_a_job(dashboard: DashboardFixture) -> None:

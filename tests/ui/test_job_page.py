@@ -6,7 +6,7 @@ import pytest
 
 from gnomon.core.model import DAY_MS
 from support.dashboard import DashboardFixture, text_of
-from ui.test_forms import paused
+from support.dashboard_pages import paused
 
 
 async def test_the_next_fire_is_shown_in_the_zone_of_the_job_and_in_that_of_the_reader(

@@ -7,7 +7,7 @@ import pytest
 
 from gnomon.core.model import MINUTE_MS, Result
 from support.dashboard import DashboardFixture, text_of
-from ui.test_pages import executed
+from support.dashboard_pages import executed
 
 _NAMES = re.compile(r'<tr data-key="([^"]+)"')
 

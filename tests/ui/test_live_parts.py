@@ -23,7 +23,7 @@ from gnomon.ui.rendering import environment
 from gnomon.ui.stale_topics import StaleTopics
 from support.api_fixture import RoleTokens
 from support.dashboard import DashboardFixture
-from ui.test_pages import places
+from support.dashboard_pages import places
 
 _PARTS = re.compile(r'data-part="([^"]*)"')
 

@@ -7,7 +7,7 @@ import pytest
 from gnomon.core.agents.rules import AgentSpending
 from gnomon.ports.tasks import WorkerInfo
 from support.dashboard import DashboardFixture, text_of
-from ui.test_pages import HOSTILE, executed
+from support.dashboard_pages import HOSTILE, executed
 
 
 async def held_output(dashboard: DashboardFixture) -> str:

@@ -10,7 +10,7 @@ from gnomon.core.model import MINUTE_MS, Result
 from gnomon.errors import Unavailable
 from gnomon.services.operations.overview import OverviewService
 from support.dashboard import DashboardFixture, text_of
-from ui.test_pages import HOSTILE
+from support.dashboard_pages import HOSTILE
 
 _ROW = re.compile(r"<tr(?! class=\"sub\")[ >]")
 

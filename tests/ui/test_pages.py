@@ -2,7 +2,6 @@
 
 import gzip
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,45 +10,12 @@ from msgspec.structs import replace
 from gnomon.core.model import Result
 from gnomon.ui.pages import PAGES
 from support.dashboard import DashboardFixture, text_of
+from support.dashboard_pages import HOSTILE, executed, places
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " base-uri 'none'; frame-ancestors 'none'"
 )
-#: Markup, quotes, control characters, and characters that turn the direction of the text.
-HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}{% raw %}\x1b[2J\u202egnp.exe\u2066"
-
-
-async def executed(dashboard: DashboardFixture, result: Result = Result.SUCCEEDED, **reported: Any) -> str:  # noqa: ANN401
-    """The id of an execution of the job that has ended."""
-    async with dashboard.caller("admin") as admin:
-        execution = str((await admin.post("/v1/jobs/report/trigger", {"input": {"n": 1}})).json()["execution_id"])
-    await dashboard.finish_execution(execution, result, **reported)
-    return execution
-
-
-async def places(dashboard: DashboardFixture) -> Mapping[str, str]:
-    """An address of every page."""
-    announcement = await dashboard.given_up_announcement()
-    async with dashboard.caller("admin") as admin:
-        waiting = (await admin.post("/v1/jobs/report/trigger", {"force": True})).json()["execution_id"]
-    asked = await dashboard.ask_for_approval(waiting)
-    dashboard.keep_turn()
-    async with dashboard.caller("admin") as admin:
-        body = {"from": "2026-02-26T00:00:00Z", "to": "2026-03-01T00:00:00Z"}
-        backfill = (await admin.post("/v1/jobs/report/backfill", body)).json()["backfill_id"]
-        event = (await admin.post("/v1/events", {"name": "data.ready", "body": {}})).json()["event_id"]
-    names = {
-        "/ui/jobs/{name}": "report",
-        "/ui/executions/{id}": waiting,
-        "/ui/approvals/{id}": asked.approval_id,
-        "/ui/announcements/{id}": announcement,
-        "/ui/backfills/{id}": backfill,
-        "/ui/events/{id}": event,
-        "/ui/agents/sessions/{id}": "triage",
-    }
-    found = {page.path: re.sub(r"\{\w+\}", names.get(page.path, ""), page.path) for page in PAGES}
-    return found | {"/ui/calendar/cell": "/ui/calendar/cell?job=report&at=2026-03-03T09:00Z&until=2026-03-03T10:00Z"}
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin"])

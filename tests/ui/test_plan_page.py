@@ -9,7 +9,7 @@ import pytest
 
 from support.api_fixture import JOB
 from support.dashboard import ORIGIN, DashboardFixture, text_of
-from ui.test_pages import HOSTILE
+from support.dashboard_pages import HOSTILE
 
 FILE = """jobs:
   - name: report

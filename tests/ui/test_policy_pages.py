@@ -5,7 +5,7 @@ import re
 import pytest
 
 from support.dashboard import DashboardFixture, text_of
-from ui.test_pages import HOSTILE, executed
+from support.dashboard_pages import HOSTILE, executed
 
 IN_FORCE = "default_decision: allow\nrules:\n  - id: known\n    match: {jobs: [report]}\n    decision: allow\n"
 STRICT = "default_decision: allow\nrules:\n  - id: no-reports\n    match: {jobs: [report]}\n    decision: deny\n"

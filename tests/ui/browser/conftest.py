@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from msgspec import Struct
 from msgspec.structs import replace
 from playwright.async_api import Browser, expect
 
@@ -18,7 +17,7 @@ from support.browser_files import find_browser
 from support.browser_reader import PATIENCE, running_browser
 from support.browser_server import RunningServer, running_server
 from support.dashboard import DashboardFixture
-from ui.test_pages import places
+from support.dashboard_pages import ServedPages, places
 
 expect.set_options(timeout=PATIENCE)
 
@@ -34,14 +33,6 @@ async def browser() -> AsyncIterator[Browser]:
         pytest.skip(reason)
     async with running_browser(files) as running:
         yield running
-
-
-class ServedPages(Struct, frozen=True):
-    """The dashboard fixture on a socket, and an address of each page. A token is a role."""
-
-    dashboard: DashboardFixture
-    address: str
-    places: dict[str, str]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

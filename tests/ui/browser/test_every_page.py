@@ -3,11 +3,11 @@
 import re
 
 import pytest
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser
 
 from gnomon.ui.pages import PAGES
-from support.browser_reader import PHONE, reading, violations
-from ui.browser.conftest import ServedPages
+from support.browser_reader import PHONE, bytes_received, reading, violations
+from support.dashboard_pages import ServedPages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 _MOST_ELEMENTS = 5_000
@@ -35,13 +35,6 @@ async def test_a_page_is_accessible_small_and_fits_320_pixels(
         assert await bytes_received(page) <= _MOST_BYTES
         await page.set_viewport_size(PHONE)
         assert await page.evaluate(_WIDE) == ""
-
-
-async def bytes_received(page: Page) -> int:
-    """The bytes on the wire of the page and all that it has loaded."""
-    script = """() => ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
-      .reduce((all, one) => all + one.transferSize, 0)"""
-    return int(await page.evaluate(script))
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin", "admin/other"])

@@ -10,11 +10,10 @@ from contracts.store import NOON
 from gnomon.core.model import LogLine, RunId
 from gnomon.core.runs.graph_layout import MOST_STEPS
 from gnomon.core.runs.progress import AttemptProgress
-from support.browser_reader import PHONE, reading, violations
+from support.browser_reader import PHONE, bytes_received, reading, violations
 from support.browser_server import RunningServer
+from support.dashboard_pages import ServedPages
 from support.task_steps import take_task
-from ui.browser.conftest import ServedPages
-from ui.browser.test_every_page import bytes_received
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 _MOST_ELEMENTS, _MOST_BYTES = 5_000, 150_000

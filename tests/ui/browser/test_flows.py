@@ -8,7 +8,7 @@ from playwright.async_api import Browser, Page, expect
 
 from support.browser_reader import reading
 from support.browser_server import RunningServer
-from ui.browser.conftest import ServedPages
+from support.dashboard_pages import ServedPages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 _SIGN_IN = re.compile("/ui/login")

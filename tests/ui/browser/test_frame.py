@@ -13,7 +13,7 @@ from gnomon.core.instants import instant_of
 from gnomon.ports.change_log import Change
 from support.browser_reader import reading
 from support.browser_server import RunningServer, running_server
-from ui.browser.conftest import ServedPages
+from support.dashboard_pages import ServedPages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 #: A page with a part of which each answer says how often it was asked for.
