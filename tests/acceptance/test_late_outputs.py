@@ -22,6 +22,7 @@ from gnomon.core.model import Run, RunStatus
 from gnomon.core.output_policy.ruling import HeldStatus, OutputPhase
 from gnomon.core.runs.states import TaskState
 from gnomon.ports.output_policy import HeldOutputQuery
+from gnomon.runners.context import GiveUp
 from gnomon.runners.registry import Functions
 from gnomon.services.execution.late_output_checker import LateOutputChecker
 from gnomon.testing.clock import Recorder
@@ -71,6 +72,11 @@ def leaking(seen: list[object]) -> Functions:
     def see(**given: object) -> None:
         seen.append(given)
 
+    @functions.function("fail")
+    def fail(**given: object) -> None:
+        del given
+        raise GiveUp("no")
+
     return functions
 
 
@@ -79,7 +85,13 @@ STEPS = [
     {"step": "below", "workflow": "inner"},
     {"step": "see", "function": "see", "depends_on": ["each", "below"], "input": {
         "all": "${steps.each.output}", "inner": "${steps.below.output}"}},
+    {"step": "nested", "workflow": "peek", "depends_on": ["below"], "input": {"got": "${steps.below.output}"}},
 ]  # fmt: skip
+DOOMED = [
+    {"step": "leak", "function": "leak"},
+    {"step": "nested", "workflow": "fails", "depends_on": ["leak"], "input": {"got": "${steps.leak.output}"}},
+]  # fmt: skip
+FAILING = [{"step": "look", "function": "see"}, {"step": "fail", "function": "fail", "depends_on": ["look"]}]
 INNER = [
     {"step": "first", "function": "leak"},
     {"step": "last", "function": "leak", "depends_on": ["first"], "input": {"got": "${steps.first.output}"}},
@@ -106,14 +118,21 @@ async def test_every_copy_that_the_engine_has_made_goes_with_the_output(
         stack.push_async_callback(node.close)
         now = SystemClock().now()
         jobs = [read_job(one, schedule_defaults(settings), now=now) for one in (
-            {"name": "inner", "dag": INNER}, {"name": "outer", "dag": STEPS})]  # fmt: skip
+            {"name": "inner", "dag": INNER}, {"name": "outer", "dag": STEPS},
+            {"name": "peek", "dag": FAILING[:1]},
+            {"name": "fails", "dead_letter": True, "dag": FAILING}, {"name": "doomed", "dag": DOOMED})]  # fmt: skip
         await operations.jobs.apply(jobs, actor="ada")
         run_id = (await operations.launcher.trigger("outer", actor="ada")).run_id
+        doomed = (await operations.launcher.trigger("doomed", actor="ada")).run_id
         async with asyncio.timeout(60):
+            while (failed := await store.executions.find_run(doomed)) is None or not failed.over:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
             while (run := await store.executions.find_run(run_id)) is None or not run.over:  # noqa: ASYNC110 - the node writes it
                 await asyncio.sleep(0.02)
             assert run.status is RunStatus.COMPLETED
-            assert len(seen) == 1
+            assert len(seen) == 3
+            letters = [one for one in await store.dead_letters.page("default") if one.step == "fail"]
+            assert [KEY.encode() in (one.input or b"") for one in letters] == [True]
             assert KEY in f"{seen}"
             may_check.set()
             while await store.late_checks.oldest(1):  # noqa: ASYNC110 - the node checks them
@@ -122,6 +141,7 @@ async def test_every_copy_that_the_engine_has_made_goes_with_the_output(
         await running
         held = {one.ruling.step + one.ruling.run_id: one.ruling for one in await store.held_outputs.page(EVERYONE)}
         payloads = await _payloads(store)
+        letters = list(await store.dead_letters.page("default"))
         again = await store.executions.find_run(run_id)
 
     assert again == run
@@ -129,7 +149,9 @@ async def test_every_copy_that_the_engine_has_made_goes_with_the_output(
     assert {body for _, kind, body in payloads if kind == "output" and b"null" in body} >= {b"[null,null]"}
     [last] = [one for one in held.values() if one.step == "last"]
     [first] = [one for one in held.values() if one.step == "first"]
-    assert last.readers == (f"see of {run.run_id}",)
+    assert set(last.readers) == {f"see of {run.run_id}", f"nested of {run.run_id}", last.readers[-1]}
+    assert last.readers[-1].startswith("look of run_")
+    assert {one.input for one in letters if one.step == "fail"} == {None}
     assert set(first.readers) == {"last"}
     assert {one.readers for one in held.values() if one.step == "each"} == {("see",)}
     assert {one.phase for one in held.values()} == {OutputPhase.LATE}

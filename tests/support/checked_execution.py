@@ -26,7 +26,9 @@ class CheckedExecution(ExecutionHarness):
     def __init__(self, **options: object) -> None:
         self.outputs = OutputPolicies(**options)  # type: ignore[arg-type]
         super().__init__(store=self.outputs.store, clock=self.outputs.clock)
-        self.worker = self.new_worker("w1", self.runner, output_policy=self.outputs.policy)
+        self.worker = self.new_worker(
+            "w1", self.runner, output_policy=self.outputs.policy, held_cipher=self.outputs.cipher
+        )
 
     async def ends(
         self, definition: Workflow | None = None, result: Result = Result.SUCCEEDED, **reported: object
@@ -44,6 +46,13 @@ class CheckedExecution(ExecutionHarness):
             await asyncio.sleep(0.01)
         await self.run_until_idle()
         return await self.store.output_rulings.of_task("default", held[0])
+
+    async def first_ruling(self) -> StoredOutputRuling:
+        """The ruling on the output of the first step."""
+        [first, *_] = await self.store.history.tasks([self.launched])
+        found = await self.store.output_rulings.of_task("default", first.task_id)
+        assert found is not None
+        return found
 
     async def task(self) -> str:
         [task, *_] = await self.store.history.tasks([self.launched])

@@ -15,6 +15,7 @@ from gnomon.core.runs.workflow import Workflow
 from gnomon.core.triggers import OnDemand
 from gnomon.ports.execution import Finished, Gate
 from gnomon.ports.output_policy import OutputPolicy
+from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.schedules import JobChangeset
 from gnomon.ports.store import Store
 from gnomon.ports.tasks import AttemptRef, HostLoad
@@ -133,6 +134,7 @@ class ExecutionHarness:
         alone: bool = False,
         measure_load: Callable[[], HostLoad] = HostLoad,
         output_policy: OutputPolicy | None = None,
+        held_cipher: PayloadCipher | None = None,
     ) -> Worker:
         """A worker; if `shared`, in the process of the dispatcher."""
         write_and_admit = self.dispatcher.write_and_admit if shared else None
@@ -149,6 +151,7 @@ class ExecutionHarness:
             measure_load=measure_load,
             dispatch=LocalDispatch(wake=lambda: self.woken.append("worker"), write_and_admit=write_and_admit),
             output_policy=output_policy,
+            held_cipher=held_cipher,
             alone=alone,
         )
 

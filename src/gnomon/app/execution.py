@@ -11,6 +11,7 @@ from gnomon.adapters.host import LoadSampler, RandomIds
 from gnomon.app.agent_verbs import StoreVerbs
 from gnomon.app.attempt_progress import StoreProgress
 from gnomon.app.coordination import Coordination
+from gnomon.app.gate import held_output_cipher
 from gnomon.app.runner import build_runner
 from gnomon.config.settings import Settings
 from gnomon.core import component_names
@@ -286,6 +287,7 @@ class LocalExecution(ExecutionServices):
             measure_load=self._load_sampler.load,
             dispatch=self.local_dispatch,
             output_policy=context.output_policy,
+            held_cipher=held_output_cipher(context.settings),
             alone=alone,
         )
         self._taker.connect(self.worker)

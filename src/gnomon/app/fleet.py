@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gnomon.adapters.host import RandomIds
 from gnomon.adapters.payload_cipher import build_cipher
 from gnomon.app.execution import NodeContext, RemoteDispatch
+from gnomon.app.gate import held_output_cipher
 from gnomon.core import component_names
 from gnomon.core.runs.outcomes import Assignment
 from gnomon.core.subjects import DEFAULT_POOL
@@ -93,6 +94,7 @@ class NatsDispatch:
             name=RandomIds().new(component_names.TASK_PUBLISHER, clock.now()),
             wake_dispatcher=dispatch.local_dispatch.wake,
             cipher=cipher,
+            held_cipher=held_output_cipher(settings),
         )
         consumer = ResultConsumer(
             store,

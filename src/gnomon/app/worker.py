@@ -15,7 +15,7 @@ from gnomon.adapters.synced_clock import StoreSyncedClock
 from gnomon.app.agent_verbs import StoreVerbs
 from gnomon.app.attempt_progress import StoreProgress
 from gnomon.app.coordination import ClockSynchronizer
-from gnomon.app.gate import build_gate, build_output_policy, build_stored_policy
+from gnomon.app.gate import build_gate, build_output_policy, build_stored_policy, held_output_cipher
 from gnomon.app.maintenance import build_pinger
 from gnomon.app.observability import EventObservers, Observability, observed
 from gnomon.app.runner import build_runner, import_modules
@@ -95,6 +95,7 @@ class WorkerProcess:
             # The dispatchers of other processes find ready tasks by themselves.
             dispatch=LocalDispatch(wake=lambda: None),
             output_policy=output_policy,
+            held_cipher=held_output_cipher(settings),
         )
         self.observability = Observability(
             store, settings, clock, observers, backoffs=lambda: {component_names.WORKER: self.worker.backoff}

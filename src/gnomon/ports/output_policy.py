@@ -95,15 +95,19 @@ class HeldOutputQuery(Struct, frozen=True, kw_only=True):
     limit: int
 
 
-class HeldOutputs(Protocol):
+class HeldOutputReader(Protocol):
+    """Reads outputs that are held back."""
+
+    async def find(self, tenant: str, task_id: TaskId) -> HeldOutput | None:
+        """The output of the task that is or was held back."""
+        ...
+
+
+class HeldOutputs(HeldOutputReader, Protocol):
     """Outputs that are held back. Every method that changes them is one transaction, which also writes the audit."""
 
     async def page(self, query: HeldOutputQuery) -> Sequence[HeldOutput]:
         """Those of a tenant, newest first, without their contents."""
-        ...
-
-    async def find(self, tenant: str, task_id: TaskId) -> HeldOutput | None:
-        """The output of the task that is or was held back."""
         ...
 
     async def look(self, tenant: str, task_id: TaskId, looked: HeldDecision) -> HeldOutput:

@@ -17,7 +17,7 @@ from gnomon.ports.calendar import TickCalendar
 from gnomon.ports.external_events import EventLog
 from gnomon.ports.ledger import Ledger, Shards
 from gnomon.ports.maintenance import InvariantChecks, RetainedHistory, SingletonLeases, StoreStatsReader, StuckRuns
-from gnomon.ports.output_policy import HeldOutputs, LateChecks, OutputRulings
+from gnomon.ports.output_policy import HeldOutputReader, HeldOutputs, LateChecks, OutputRulings
 from gnomon.ports.overview import OverviewCounts
 from gnomon.ports.policy import Policies, PolicyShadows, Rulings
 from gnomon.ports.runs import Backfills, DeadLetters, Executions, PayloadReader, Runs, RunTasks
@@ -78,6 +78,11 @@ class ExecutionStore(Protocol):
     @property
     def agent_usages(self) -> AgentUsages:
         """The usage of agents."""
+        ...
+
+    @property
+    def held_outputs(self) -> HeldOutputReader:
+        """Outputs that are held back."""
         ...
 
 
@@ -210,7 +215,7 @@ class Store(ExecutionStore, Protocol):
 
     @property
     def held_outputs(self) -> HeldOutputs:
-        """Outputs that are held back."""
+        """Outputs that are held back, and what is decided about them."""
         ...
 
     @property

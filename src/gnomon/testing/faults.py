@@ -8,6 +8,7 @@ from gnomon.core.agents.sessions import SessionSummary, StoredTurn
 from gnomon.core.agents.usage import AgentUsageDay, AgentUsageJob, AgentUsageTotal
 from gnomon.core.approvals.model import Approval, Vote
 from gnomon.core.model import ENGINE, MOST_SUB_RUN_TASKS, RunId, Schedule, ScheduleUid, TaskId, TickVerdict
+from gnomon.core.output_policy.ruling import HeldOutput
 from gnomon.core.runs.admission import Admission, AdmissionRequest, FanOut, FanOutResult, ReadyTask
 from gnomon.core.runs.deadlines import OverdueEnd, OverdueTask
 from gnomon.core.runs.fair_share import TenantShares
@@ -22,6 +23,7 @@ from gnomon.ports.actions import ActionCounts
 from gnomon.ports.agents import AgentSessions, AgentUsages
 from gnomon.ports.approvals import ApprovalFilter, Approvals
 from gnomon.ports.ledger import ShardRenewal, Shards, Terms
+from gnomon.ports.output_policy import HeldOutputReader
 from gnomon.ports.runs import PayloadReader, Runs
 from gnomon.ports.schedules import JobChangeset, Jobs, ScheduleOrder, SchedulePosition, Schedules
 from gnomon.ports.store import Store
@@ -585,6 +587,19 @@ class FaultyAgentUsages:
         return await self._usages.of_job(tenant, job, since=since)
 
 
+class FaultyHeldOutputs:
+    """Implements HeldOutputReader for one process."""
+
+    def __init__(self, held: HeldOutputReader, faults: FaultInjector) -> None:
+        self._held = held
+        self._faults = faults
+
+    async def find(self, tenant: str, task_id: TaskId) -> HeldOutput | None:
+        """See HeldOutputReader.find."""
+        await self._faults.before()
+        return await self._held.find(tenant, task_id)
+
+
 class FaultyExecutionStore:
     """Implements ExecutionStore for the dispatcher, the worker or the reconciler of one process."""
 
@@ -600,6 +615,7 @@ class FaultyExecutionStore:
         self.actions = FaultyActionCounts(store.actions, faults)
         self.agent_sessions = FaultyAgentSessions(store.agent_sessions, faults)
         self.agent_usages = FaultyAgentUsages(store.agent_usages, faults)
+        self.held_outputs = FaultyHeldOutputs(store.held_outputs, faults)
 
 
 class OperatorFaults:

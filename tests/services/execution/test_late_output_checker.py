@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from gnomon.core.model import RunStatus, TaskId
-from gnomon.core.output_policy.ruling import HeldStatus, OutputDecision, OutputPhase, OutputRuling
+from gnomon.core.model import Result, RunStatus, TaskId
+from gnomon.core.output_policy.ruling import HeldDecision, HeldStatus, OutputDecision, OutputPhase, OutputRuling
 from gnomon.core.runs.states import TaskState
-from gnomon.core.runs.workflow import Workflow
+from gnomon.core.runs.workflow import RetryPolicy, Step, Workflow
 from gnomon.errors import StoreUnavailable, Unavailable
 from gnomon.ports.output_policy import OutputJudge, StoredOutput
 from gnomon.services.coordination import AlwaysHeldSingleton
@@ -289,3 +290,66 @@ async def test_a_checker_that_died_in_the_middle_loses_no_check() -> None:
     await execution.new_checker().step()
 
     assert await execution.task() == TaskState.OUTPUT_QUARANTINED
+
+
+#: The second step is tried three times.
+TRIED_AGAIN = replace(
+    TWO_STEPS, steps=(TWO_STEPS.steps[0], replace(TWO_STEPS.steps[1], retry=RetryPolicy(max_attempts=3)))
+)
+THREE_STEPS = Workflow(
+    workflow_id="report",
+    version=1,
+    steps=(
+        Step(name="read", function="reports.make"),
+        Step(name="count", function="reports.make", depends_on=("read",)),
+        Step(name="send", function="reports.make", depends_on=("count",), input={"got": "${steps.read.output}"}),
+    ),
+)
+
+
+async def test_a_step_is_not_tried_again_without_an_output_that_was_taken_away() -> None:
+    execution = await held_by()
+    await execution.leaks(LEAK, TRIED_AGAIN)
+    await execution.checker.step()
+    assert KEY not in everything(execution.store)
+
+    execution.runner.end_all(Result.FAILED)
+    await execution.run_until_idle()
+    execution.clock.advance(600_000)
+    await execution.run_until_idle()
+
+    assert execution.runner.started == {}
+    _, sent = await execution.store.history.tasks([execution.launched])
+    assert (sent.state, sent.note) == (
+        TaskState.FAILED,
+        "bad_input: it refers to the output of step read, which is held back",
+    )
+    assert KEY not in everything(execution.store)
+
+
+async def test_it_is_tried_again_with_an_output_that_was_released_meanwhile() -> None:
+    execution = await held_by()
+    task = await execution.leaks(LEAK, TRIED_AGAIN)
+    await execution.checker.step()
+    execution.runner.end_all(Result.FAILED)
+    await execution.run_until_idle()
+    await execution.store.held_outputs.release("default", task, LEAK, HeldDecision(actor="ada", reason="ok", at=1))
+    execution.clock.advance(600_000)
+    await execution.run_until_idle()
+
+    [sent] = execution.runner.started.values()
+    assert (sent.task.fence, sent.input["got"][1]) == (2, KEY)
+
+
+async def test_a_later_step_does_not_begin_without_an_output_that_was_taken_away() -> None:
+    execution = await held_by()
+    await execution.leaks(LEAK, THREE_STEPS)
+    await execution.checker.step()
+
+    execution.runner.end_all()
+    await execution.run_until_idle()
+
+    assert execution.runner.started == {}
+    sent = (await execution.store.history.tasks([execution.launched]))[-1]
+    assert (sent.step, sent.state) == ("send", TaskState.FAILED)
+    assert (sent.note or "").endswith("which is held back")

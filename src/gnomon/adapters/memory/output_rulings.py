@@ -11,11 +11,14 @@ from gnomon.core.model import Run, Task, TaskId
 from gnomon.core.output_policy.late import (
     LateCheck,
     LateResult,
+    has_read,
     is_last_step,
     late_note,
     late_record,
+    needs_stored_input,
     reader_name,
-    readers_of,
+    referring_tasks,
+    runs_with_input_of,
 )
 from gnomon.core.output_policy.ruling import (
     OUTPUT_QUARANTINED,
@@ -27,7 +30,7 @@ from gnomon.core.output_policy.ruling import (
 )
 from gnomon.core.runs.outcomes import dead_letter_id
 from gnomon.core.runs.rollback import is_compensation
-from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.states import TaskState
 from gnomon.errors import HeldOutputDecided, NotFound
 from gnomon.ports.output_policy import HeldOutputQuery
 from gnomon.ports.tasks import AttemptRef
@@ -78,11 +81,11 @@ class MemoryLateChecks:
             self._rules.write_letter(state.tasks[task_id], OUTPUT_QUARANTINED, note, now)
         elif ruling.redacted is not None:
             state.payloads[task_id, "output"] = ruling.redacted
-        readers = [reader for of, step in self._places(task, run) for reader in self._readers(of, step)]
-        for reader in readers:
-            if reader.state in TERMINAL:
-                state.payloads.pop((reader.task_id, "input"), None)
-        names = [reader_name(one, run) for one in readers]
+        referring = [one for of, step in self._places(task, run) for one in self._referring(of, step)]
+        for one in referring:
+            if not needs_stored_input(one):
+                state.payloads.pop((one.task_id, "input"), None)
+        names = [reader_name(one, run) for one in referring if has_read(one)]
         record = late_record(LateCheck(task=task, run=run, added_at=check.added_at), ruling, names, now=now)
         state.output_rulings[task_id, task.fence] = record
         if result.held is not None:
@@ -109,8 +112,27 @@ class MemoryLateChecks:
             found.append((run, task.step))
         return found
 
-    def _readers(self, run: Run, step: str) -> list[Task]:
-        return readers_of(self._rules.workflow_of(run), step, self._rules.tasks_of(run.run_id))
+    def _referring(self, run: Run, step: str) -> list[Task]:
+        """The tasks that refer to the output of the step, and all of the runs that got it with their input."""
+        state, workflow = self._state, self._rules.workflow_of(run)
+        found = referring_tasks(workflow, step, self._rules.tasks_of(run.run_id))
+        started = runs_with_input_of(workflow, found)
+        while started:
+            below = [state.runs[name] for name in started if name in state.runs]
+            started = []
+            for one in below:
+                tasks_below = self._rules.tasks_of(one.run_id)
+                if one.over:
+                    self._forget_input(one, tasks_below)
+                started += runs_with_input_of(self._rules.workflow_of(one), tasks_below)
+                found += tasks_below
+        return found
+
+    def _forget_input(self, run: Run, tasks: Sequence[Task]) -> None:
+        """Delete the input of a run, and the copies in the dead letters of its tasks."""
+        self._state.payloads.pop((run.run_id, "input"), None)
+        for name in {dead_letter_id(one.task_id) for one in tasks} & self._state.dead_letters.keys():
+            self._state.dead_letters[name] = replace(self._state.dead_letters[name], input=None)
 
 
 class MemoryHeldOutputs:

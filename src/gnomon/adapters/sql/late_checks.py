@@ -28,17 +28,21 @@ from gnomon.core.model import Run, Task
 from gnomon.core.output_policy.late import (
     LateCheck,
     LateResult,
+    has_read,
     is_last_step,
     is_under_way,
     late_note,
     late_record,
+    needs_stored_input,
     reader_name,
-    readers_of,
+    referring_tasks,
+    runs_with_input_of,
     steps_to_decide_again,
 )
 from gnomon.core.output_policy.ruling import OUTPUT_QUARANTINED, OutputDecision
+from gnomon.core.runs.outcomes import dead_letter_id
 from gnomon.core.runs.rollback import is_compensation
-from gnomon.core.runs.states import TERMINAL, TaskState
+from gnomon.core.runs.states import TaskState
 from gnomon.core.runs.workflow import Workflow
 
 _WITH_RUN = f"{column_list(TASK)}, {column_list(RUN)}"
@@ -50,10 +54,12 @@ _OLDEST = bulk.statement(
 _SETTLE = bulk.statement("DELETE FROM output_check WHERE task_id = ? RETURNING task_id")
 _TASK = bulk.statement(f"SELECT {column_list(TASK)} FROM task WHERE task_id = ?")  # noqa: S608
 _RUN = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE run_id = ?")  # noqa: S608
+_RUNS = bulk.statement(f"SELECT {column_list(RUN)} FROM run WHERE run_id IN KEYS ORDER BY run_id")  # noqa: S608
 _OF_RUN = bulk.statement(f"SELECT {column_list(TASK)} FROM task WHERE run_id = ?")  # noqa: S608
 _FORGET = bulk.statement("DELETE FROM task WHERE task_id IN KEYS")
 _DROP_OUTPUT = bulk.statement("DELETE FROM payload WHERE owner_id = ? AND kind = 'output'")
 _DROP_INPUTS = bulk.statement("DELETE FROM payload WHERE owner_id IN KEYS AND kind = 'input'")
+_DROP_LETTER_INPUTS = bulk.statement("UPDATE dead_letter SET input = NULL WHERE dead_letter_id IN KEYS")
 _HOLD_BACK = state_update("note")
 
 
@@ -87,9 +93,9 @@ def settle(conn: sa.Connection, check: LateCheck, result: LateResult, now: int) 
         dead_letters.write(conn, [dead_letters.FailedTask(task_id, OUTPUT_QUARANTINED, note, now)])
     elif ruling.redacted is not None:
         insert_payloads(conn, [(task_id, "output", ruling.redacted)])
-    readers = [reader for place in _places(conn, task, run) for reader in _readers(conn, place)]
-    _drop_inputs(conn, readers)
-    names = [reader_name(one, run) for one in readers]
+    referring = [one for place in _places(conn, task, run) for one in _referring(conn, place)]
+    _drop_inputs(conn, referring)
+    names = [reader_name(one, run) for one in referring if has_read(one)]
     record = late_record(LateCheck(task=task, run=run, added_at=check.added_at), ruling, names, now=now)
     output_rulings.write_late(conn, record, result.held)
     if held and result.workflow is not None and task.parent is None and not is_compensation(task.step):
@@ -130,15 +136,35 @@ def _task(conn: sa.Connection, name: str | None) -> Task | None:
     return None if name is None else next(map(task_of, bulk.fetch_rows(conn, _TASK, name)), None)
 
 
-def _drop_inputs(conn: sa.Connection, readers: Sequence[Task]) -> None:
-    """Delete the stored inputs of those that are over; the others still need theirs."""
-    if names := [one.task_id for one in readers if one.state in TERMINAL]:
+def _drop_inputs(conn: sa.Connection, tasks: Sequence[Task]) -> None:
+    """Delete the stored inputs that no task still needs."""
+    if names := [one.task_id for one in tasks if not needs_stored_input(one)]:
         bulk.execute_statement(conn, _DROP_INPUTS, names)
 
 
-def _readers(conn: sa.Connection, place: _Place) -> list[Task]:
+def _referring(conn: sa.Connection, place: _Place) -> list[Task]:
+    """The tasks that refer to the output of the step, and all of the runs that got it with their input."""
     run = place.run
-    return readers_of(_workflow(conn, run), place.step, map(task_of, bulk.fetch_rows(conn, _OF_RUN, run.run_id)))
+    workflow = _workflow(conn, run)
+    tasks = map(task_of, bulk.fetch_rows(conn, _OF_RUN, run.run_id))
+    found = referring_tasks(workflow, place.step, tasks)
+    started = runs_with_input_of(workflow, found)
+    while started:
+        below = list(map(run_of, bulk.fetch_rows(conn, _RUNS, started)))
+        started = []
+        for one in below:
+            tasks_below = [task_of(row) for row in bulk.fetch_rows(conn, _OF_RUN, one.run_id)]
+            if one.over:
+                _forget_input(conn, one, tasks_below)
+            started += runs_with_input_of(_workflow(conn, one), tasks_below)
+            found += tasks_below
+    return found
+
+
+def _forget_input(conn: sa.Connection, run: Run, tasks: Sequence[Task]) -> None:
+    """Delete the input of a run, and the copies in the dead letters of its tasks."""
+    bulk.execute_statement(conn, _DROP_INPUTS, [run.run_id])
+    bulk.execute_statement(conn, _DROP_LETTER_INPUTS, [dead_letter_id(one.task_id) for one in tasks])
 
 
 def _workflow(conn: sa.Connection, run: Run) -> Workflow | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from gnomon.core.model import Run, Task, TaskId
+from gnomon.core.model import Run, RunId, Task, TaskId
 from gnomon.core.output_policy.ruling import (
     OUTPUT_QUARANTINED,
     HeldStatus,
@@ -14,6 +14,7 @@ from gnomon.core.output_policy.ruling import (
     StoredOutputRuling,
     held_text,
 )
+from gnomon.core.runs.launch import sub_run_ids
 from gnomon.core.runs.prepare import outputs_needed
 from gnomon.core.runs.states import TERMINAL, TaskState
 from gnomon.core.runs.workflow import Workflow
@@ -93,13 +94,36 @@ def late_reason(task: Task) -> str | None:
     return note.removeprefix(f"{OUTPUT_QUARANTINED}: ").removesuffix(_LATE)
 
 
-def readers_of(workflow: Workflow | None, step: str, tasks: Iterable[Task]) -> list[Task]:
-    """The tasks of a run whose steps refer to the output of a step, and that have begun."""
+def referring_tasks(workflow: Workflow | None, step: str, tasks: Iterable[Task]) -> list[Task]:
+    """The tasks of a run whose steps refer to the output of a step."""
     if workflow is None:
         return []
-    begun = [task for task in tasks if _has_begun(task)]
-    referring = {name for name in {task.step for task in begun} if _refers(workflow, name, step)}
-    return [task for task in begun if task.step in referring]
+    found = list(tasks)
+    referring = {name for name in {task.step for task in found} if _refers(workflow, name, step)}
+    return [task for task in found if task.step in referring]
+
+
+def has_read(task: Task) -> bool:
+    """Whether a task that refers to an output has begun, and so has read it."""
+    return bool(task.fence) or task.state not in (_NOT_BEGUN | _NEVER_RAN)
+
+
+def needs_stored_input(task: Task) -> bool:
+    """Whether the stored input of the task is still to be read: that of any other can be made again, or is not needed.
+
+    An item gets its input only once; and a task that waits for a worker, or was sent to one, is read again with it.
+    """
+    if task.state in TERMINAL:
+        return False
+    return task.parent is not None or task.state in (TaskState.SCHEDULED, TaskState.DISPATCHED)
+
+
+def runs_with_input_of(workflow: Workflow | None, tasks: Iterable[Task]) -> list[RunId]:
+    """The runs that these tasks can have started: those of steps that run another workflow, with their input."""
+    if workflow is None:
+        return []
+    starting = {step.name for step in workflow.steps if step.workflow is not None}
+    return [name for task in tasks if task.step in starting for name in sub_run_ids(task)]
 
 
 def is_last_step(workflow: Workflow | None, step: str) -> bool:
@@ -128,10 +152,6 @@ def steps_to_decide_again(workflow: Workflow, step: str, tasks: Iterable[Task]) 
         and (found := workflow.step(task.step)) is not None
         and step in found.depends_on
     ]
-
-
-def _has_begun(task: Task) -> bool:
-    return bool(task.fence) or task.state not in (_NOT_BEGUN | _NEVER_RAN)
 
 
 def _refers(workflow: Workflow, name: str, step: str) -> bool:

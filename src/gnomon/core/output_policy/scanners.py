@@ -127,6 +127,10 @@ SCANNERS = {
 SCANNER_NAMES = {"secret_leak": "secret", "code_injection": "injection"}
 
 
+#: Texts that together have every kind of place where a pattern such as `\b` can match the empty text.
+_EMPTY_PLACES = (b"", b"a", b"aa", b" ", b" a ", b"a\na")
+
+
 class PatternError(ValueError):
     """The reason that refuses a pattern."""
 
@@ -135,7 +139,8 @@ def check_pattern(expression: str) -> None:
     """Raise PatternError if the pattern does not compile or matches the empty text."""
     if r"\Q" in expression:
         raise PatternError(r"must not quote with \Q: write each character with \ before it")
-    if _compiled(expression).search(b"") is not None:
+    pattern = _compiled(expression)
+    if any(one.start() == one.end() for text in _EMPTY_PLACES for one in pattern.finditer(text)):
         raise PatternError("matches the empty text, and so every output")
 
 

@@ -9,6 +9,7 @@ import msgspec
 from gnomon.core.ids import task_id, undone_task_id
 from gnomon.core.instants import instant_of, ms_of
 from gnomon.core.model import Run, RunStatus, TaskId
+from gnomon.core.output_policy.ruling import HeldStatus, OutputPhase, StoredOutputRuling
 from gnomon.core.payloads import is_sealed
 from gnomon.core.runs.admission import (
     Admission,
@@ -97,6 +98,36 @@ def _undoes_item(request: AdmissionRequest) -> bool:
     waiting = request.waiting
     undoes = waiting.task.parent is not None and is_compensation(request.step.name)
     return undoes and waiting.own_input is None and request.step.workflow is None
+
+
+def awaits_held_output(request: AdmissionRequest) -> bool:
+    """Whether the task undoes a step and got no input, since that refers to an output that is held back.
+
+    Nothing stores such an input: each attempt gets it when it begins.
+    """
+    step, waiting = request.step, request.waiting
+    if waiting.own_input is not None or step.workflow is not None or not is_compensation(step.name):
+        return False
+    return _undoes_item(request) or (waiting.task.parent is None and any(True for _ in references(step.input)))
+
+
+def without_held_output(
+    request: AdmissionRequest, step: str, held: StoredOutputRuling, *, now: int
+) -> AdmissionRequest | Admission | None:
+    """The next state of a task that refers to an output that is or was held back; None: the output counts as null.
+
+    A compensation may use what is held back, but nobody else may read it: its input is not resolved here. A step that
+    could begin because another had succeeded neither runs nor is tried again without the output of that.
+    """
+    undoes = is_compensation(request.step.name)
+    if undoes and held.status is HeldStatus.HELD:
+        return request
+    late = held.phase is OutputPhase.LATE and request.step.when is When.ALL_SUCCESS
+    if held.status is HeldStatus.RELEASED or not (undoes or late):
+        return None
+    fate = "is held back" if held.status is HeldStatus.HELD else "was held back and discarded"
+    reason = f"bad_input: it refers to the output of step {step}, which {fate}"
+    return bad_input_admission(request.waiting, request.workflow, reason, now=now)
 
 
 def _refers_to_item(step: Step) -> bool:

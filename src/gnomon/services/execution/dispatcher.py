@@ -69,6 +69,7 @@ from gnomon.core.runs.prepare import (
     output_owners,
     prepare_task,
     undone_item_payloads,
+    without_held_output,
 )
 from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.routing import Unroutable
@@ -445,6 +446,10 @@ class Dispatcher:
         unknown = [owner for owner in owners if owner not in outputs]
         kept = {**outputs, **await self._store.executions.payloads(unknown, "output")} if unknown else outputs
         found = {name: kept.get(owner) for owner, name in owners.items()}
+        if None in found.values():
+            held_back = await self._without_held_outputs(request, owners, found, now)
+            if held_back is not None:
+                return held_back
         of_item = [
             (await self._store.executions.payloads([owner], kind)).get(owner)
             for owner, kind in undone_item_payloads(request)
@@ -455,6 +460,23 @@ class Dispatcher:
             return await self._compute.run_in_thread(prepare) if _takes_long(request, size) else prepare()
         except Exception as error:  # noqa: BLE001 - an error in one task must not hold up all others
             return bad_input_admission(request.waiting, request.workflow, f"bad_input: {error!r}", now=now)
+
+    async def _without_held_outputs(
+        self, request: AdmissionRequest, owners: Mapping[TaskId, str], found: Mapping[str, bytes | None], now: int
+    ) -> AdmissionRequest | Admission | None:
+        """The next state of a task if an output that it refers to is held back; None if that changes nothing."""
+        task, tenant = request.waiting.task, request.waiting.run.tenant
+        if is_compensation(request.step.name) and request.step.foreach is not None and task.parent is None:
+            # Each of its items refers to the output by itself.
+            return None
+        as_it_is: AdmissionRequest | None = None
+        for owner in [owner for owner, name in owners.items() if found[name] is None]:
+            held = await self._store.held_outputs.find(tenant, owner)
+            made = None if held is None else without_held_output(request, owners[owner], held.ruling, now=now)
+            if isinstance(made, Admission):
+                return made
+            as_it_is = as_it_is or made
+        return as_it_is
 
     def _until(self, next_at: int | None) -> float:
         if next_at is None:

@@ -16,16 +16,19 @@ from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.fair_share import TenantShares
 from gnomon.core.runs.outcomes import Assignment, AttemptOutcome, TaskCompletion, complete_attempt
 from gnomon.core.runs.prepare import has_other_successors, immediate_successors
+from gnomon.core.runs.rollback import is_compensation
 from gnomon.core.runs.routing import hold_back_ms
 from gnomon.errors import Unavailable
 from gnomon.ports.execution import Finished, Gate, Runner
 from gnomon.ports.output_policy import OutputPolicy
+from gnomon.ports.payloads import PayloadCipher
 from gnomon.ports.runtime import Clock, Events
 from gnomon.ports.store import ExecutionStore
 from gnomon.ports.tasks import AttemptRef, HostLoad, WorkerInfo, worker_candidate, worker_candidates
 from gnomon.services.execution.admission_cache import AdmissionCache
 from gnomon.services.execution.agent_context import AgentContext
 from gnomon.services.execution.command_approvals import CommandApprovals
+from gnomon.services.execution.compensation_inputs import CompensationInputs
 from gnomon.services.execution.completions import (
     CompletionWriter,
     drain_runner,
@@ -67,12 +70,13 @@ class Worker:
         measure_load: Callable[[], HostLoad],
         dispatch: LocalDispatch,
         output_policy: OutputPolicy | None = None,
+        held_cipher: PayloadCipher | None = None,
         alone: bool = False,
     ) -> None:
         """`wake` asks for a step soon. `dispatch` is the dispatcher in this process.
 
-        `output_policy` checks outputs before they are stored; None: they are not checked. With `alone`, no other
-        process executes tasks or admits any.
+        `output_policy` checks outputs before they are stored; None: they are not checked. `held_cipher` decrypts those
+        that are held back. With `alone`, no other process executes tasks or admits any.
         """
         self._store, self._workflow_cache = store, workflow_cache
         self._runner = runner
@@ -88,6 +92,7 @@ class Worker:
         self._wake = wake
         self._approvals = CommandApprovals(CommandRules(settings.security), store.approvals)
         self._agent_context = AgentContext(store.agent_sessions, store.agent_usages, clock, settings.agents)
+        self._compensation_inputs = CompensationInputs(store.executions, store.held_outputs, clock, cipher=held_cipher)
         self._wake_dispatcher, self._write_and_admit = dispatch.wake, dispatch.write_and_admit
         #: The tasks that the dispatcher in this process has admitted: they need not be read again.
         self.admission_cache = AdmissionCache(sole_dispatcher=alone, on_low=dispatch.wake)
@@ -273,20 +278,19 @@ class Worker:
             if left:
                 await asyncio.sleep(0)
 
-    def _begin(self, batch: Sequence[_TakenAt], found: Sequence[tuple[Assignment, str | None]]) -> None:
+    def _begin(self, batch: Sequence[_TakenAt], found: Sequence[tuple[Assignment, AttemptOutcome | None]]) -> None:
         """Hold the tasks, and start those that nothing forbids.
 
         Without an await in between: no other coroutine finds them held and not started, or counts them twice.
         """
         ready: list[Assignment] = []
         for (waiting, asked_at), (assignment, unfit) in zip(batch, found, strict=True):
-            reason = unfit
+            outcome = unfit
             if not self._may_begin(asked_at):
-                reason = f"{self.worker} stood still or stopped before it could start"
-            if reason is None:
+                outcome = _not_started(f"{self.worker} stood still or stopped before it could start")
+            if outcome is None:
                 ready.append(assignment)
             else:
-                outcome = AttemptOutcome(result=Result.NEVER_STARTED, error=reason)
                 self._unreported.append(
                     complete_attempt(assignment, outcome, now=self._clock.now(), limits=self._limits)
                 )
@@ -302,16 +306,21 @@ class Worker:
             and self._clock.elapsed() - heard_of_at <= self._settings.lease_ms / 1000 * LEASE_TRUST_FRACTION
         )
 
-    async def _assignment(self, waiting: ReadyTask) -> tuple[Assignment, str | None]:
-        """The assignment of the task, and the reason why it cannot start here, if there is one."""
+    async def _assignment(self, waiting: ReadyTask) -> tuple[Assignment, AttemptOutcome | None]:
+        """The assignment of the task; and the outcome of the attempt, if it cannot start here."""
         run = waiting.run
         assignment = await load_assignment(self._workflow_cache, waiting, self.admission_cache)
         if assignment is None:
             missing = f"launch_failed: there is no {run.workflow_id!r} of version {run.workflow_version}"
-            return placeholder_assignment(waiting), missing
+            return placeholder_assignment(waiting), _not_started(missing)
         function = assignment.step.function
         if function not in self._runner.functions:
-            return assignment, f"no_workers: {self.worker} has no function {function!r}"
+            return assignment, _not_started(f"no_workers: {self.worker} has no function {function!r}")
+        if is_compensation(assignment.step.name):
+            completed = await self._compensation_inputs.completed(waiting, assignment)
+            if isinstance(completed, AttemptOutcome):
+                return assignment, completed
+            assignment = completed
         if assignment.step.is_command:
             assignment = await self._approvals.marked(assignment)
         elif assignment.step.agent is not None:
@@ -428,3 +437,7 @@ class Worker:
             await self._store.workers.deregister(self.worker)
         except Unavailable as error:
             self.backoff.failed(error)
+
+
+def _not_started(reason: str) -> AttemptOutcome:
+    return AttemptOutcome(result=Result.NEVER_STARTED, error=reason)

@@ -27,6 +27,7 @@ from gnomon.ports.tasks import AttemptRef, TakeFilter
 from gnomon.services.execution.admission_cache import AdmissionCache
 from gnomon.services.execution.agent_context import AgentContext
 from gnomon.services.execution.command_approvals import CommandApprovals
+from gnomon.services.execution.compensation_inputs import CompensationInputs
 from gnomon.services.execution.completions import load_assignment, placeholder_assignment
 from gnomon.services.execution.dispatcher import give_up_limits
 from gnomon.services.execution.workflow_cache import WorkflowCache
@@ -144,15 +145,18 @@ class TaskPublisher:
         name: str,
         wake_dispatcher: Callable[[], None],
         cipher: PayloadCipher | None = None,
+        held_cipher: PayloadCipher | None = None,
     ) -> None:
         """`name` is the worker that holds tasks until a remote worker starts them.
 
         `wake_dispatcher` is called when most of the admitted tasks were taken. With `cipher` inputs are encrypted.
+        `held_cipher` decrypts outputs that are held back.
         """
         self._sealer = MessageSealer(cipher)
         self._store, self._workflow_cache = store, workflow_cache
         self._approvals = CommandApprovals(CommandRules(settings.security), store.approvals)
         self._agent_context = AgentContext(store.agent_sessions, store.agent_usages, clock, settings.agents)
+        self._compensation_inputs = CompensationInputs(store.executions, store.held_outputs, clock, cipher=held_cipher)
         self._queue = queue
         self._clock, self._events = clock, events
         self._lease_ms = settings.worker.lease_ms
@@ -358,7 +362,11 @@ class TaskPublisher:
             if assignment is None:
                 back.append((placeholder_assignment(one.waiting), _unknown_workflow(one.waiting)))
                 continue
-            assignment = await self._agent_context.completed(await self._approvals.marked(assignment))
+            completed = await self._compensation_inputs.completed(one.waiting, assignment)
+            if isinstance(completed, AttemptOutcome):
+                back.append((assignment, completed))
+                continue
+            assignment = await self._agent_context.completed(await self._approvals.marked(completed))
             message = self._task_message(assignment, one)
             if len(message.body) > MAX_MESSAGE_BYTES:
                 back.append((assignment, _message_too_large(message)))
