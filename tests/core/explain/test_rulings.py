@@ -9,7 +9,7 @@ from contracts.store import MINUTE, NOON, minutely
 from gnomon.core.explain.evidence import RunEvidence
 from gnomon.core.explain.phrases import TimeFormatter
 from gnomon.core.explain.rulings import RULING_SENTENCES, explain_rulings
-from gnomon.core.model import Run, RunId, RunSource, Task
+from gnomon.core.model import Run, RunId, RunSource, Task, TaskId
 from gnomon.core.policy.constraints import Constraints
 from gnomon.core.policy.ruling import PolicyDecision, Ruling, stored_ruling
 from gnomon.core.runs.launch import first_tasks, new_requested_run
@@ -78,6 +78,19 @@ def test_equal_rulings_about_several_steps_are_one_sentence(run: Run) -> None:
         "Rule rest of policy 3 allowed step a and step c at 12:01.",
         "Rule rest of policy 3 denied step b at 12:01: no.",
     ]
+
+
+def test_the_time_is_that_of_the_step_that_is_named(run: Run) -> None:
+    [step] = tasks_of(run, "a")
+    rows = [
+        stored_ruling(RULING, TaskId(name), run.run_id, None, now=at)
+        for name, at in (("b", NOON + MINUTE), ("a", NOON))
+    ]
+    named = [replace(row, task_id=step.task_id) if row.task_id == "a" else row for row in rows]
+    other = replace(step, task_id=TaskId("c"), step="c")
+    details = RunEvidence(tasks=(step, other), rulings=tuple(named), workflow=None)
+
+    assert list(explain_rulings(run, details, CLOCKS)) == ["Rule rest of policy 3 allowed step a at 12:00."]
 
 
 def test_the_denial_that_the_run_failed_with_is_not_said_twice(run: Run) -> None:

@@ -66,6 +66,20 @@ async def test_tasks_that_would_be_decided_otherwise_are_counted_by_job_and_rule
     assert not tally.unknown
 
 
+@pytest.mark.req("R-02")
+async def test_the_state_of_budgets_changes_no_decision_of_a_replay() -> None:
+    harness = PolicyHarness()
+    body = "default_decision: allow\nbudgets: [{id: mails, limit: 5, per: 1d, meter: mails, reserve: 5}]\n"
+    await harness.apply(body)
+    await harness.tried(function())
+    await harness.tried(function())
+    assert "mails" in {one.rule for rows in harness.tables.rulings.values() for one in rows}
+
+    tally = await replayed(harness, body)
+
+    assert (tally.tasks, tally.unchanged, tally.changed) == (2, 2, 0)
+
+
 async def test_a_replay_by_the_policy_that_ruled_changes_nothing() -> None:
     harness = PolicyHarness()
     body = (

@@ -124,8 +124,11 @@ def explain_rulings(run: Run, details: RunEvidence, clocks: TimeFormatter) -> It
         key = one.decision, one.rule, one.version, one.ruled_by, one.reason
         groups.setdefault(key, []).append(one)
     for rulings in groups.values():
-        tasks = [names[one.task_id] for one in rulings if names.get(one.task_id)]
-        yield RULING_SENTENCES[rulings[0].decision].format(it=RulingFacts(rulings[0], tasks, clocks))
+        # The time is that of a task that the sentence is about.
+        about = [one for one in rulings if names.get(one.task_id)]
+        first = min(about or rulings, key=lambda one: one.at)
+        tasks = [names[one.task_id] for one in about]
+        yield RULING_SENTENCES[first.decision].format(it=RulingFacts(first, tasks, clocks))
     yield from explain_approvals(run, details.approvals, details.rulings, names, clocks)
 
 

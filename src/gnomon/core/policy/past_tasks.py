@@ -1,9 +1,18 @@
 """Tasks of the history, and what was decided about them."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gnomon.core.policy.constraints import Constraints
-from gnomon.core.policy.ruling import BY_APPROVAL, BY_COMMANDS, BY_OVERRIDE, PolicyDecision, StoredRuling, rule_of
+from gnomon.core.policy.ruling import (
+    BY_APPROVAL,
+    BY_BUDGETS,
+    BY_COMMANDS,
+    BY_OVERRIDE,
+    PolicyDecision,
+    StoredRuling,
+    rule_of,
+)
 from gnomon.core.runs.admission import ReadyTask
 from gnomon.core.runs.states import TaskState
 
@@ -41,18 +50,26 @@ class PastDecision(Struct, frozen=True, kw_only=True):
 
 
 def recorded_decision(task: PastTask) -> PastDecision | None:
-    """The last decision that is stored about the task; None if nobody was ever asked about it."""
-    row = task.ruling
+    """The last decision of the rules that is stored about the task; None if nobody was ever asked about it.
+
+    A budget only puts off or ends a task that the rules let run: the state of budgets at that time is not known.
+    """
+    row, limits = task.ruling, _without_spending(task.ready.task.constraints)
+    if row is not None and row.ruled_by == BY_BUDGETS:
+        row = replace(row, decision=PolicyDecision.ALLOW) if task.permission is None else None
     if task.permission is not None and not (row is not None and _outlasts(row, task.permission, task.dispatched_at)):
         decision = PolicyDecision.ALLOW
-        if task.ready.task.constraints is not None:
+        if limits is not None:
             decision = PolicyDecision.ALLOW_WITH_CONSTRAINTS
-        return PastDecision(decision=decision, rule=rule_of(task.permission), constraints=task.ready.task.constraints)
+        return PastDecision(decision=decision, rule=rule_of(task.permission), constraints=limits)
     if row is not None:
+        limits = _without_spending(row.constraints)
+        only_spends = row.decision is PolicyDecision.ALLOW_WITH_CONSTRAINTS and limits is None
+        decision = PolicyDecision.ALLOW if only_spends else row.decision
         return PastDecision(
-            decision=decision_of_policy(row.decision, row.ruled_by),
+            decision=decision_of_policy(decision, row.ruled_by),
             rule=row.rule,
-            constraints=row.constraints,
+            constraints=limits,
             by_commands=row.ruled_by == BY_COMMANDS,
         )
     if task.dispatched_at is not None:
@@ -60,6 +77,14 @@ def recorded_decision(task: PastTask) -> PastDecision | None:
     if task.ready.task.state is TaskState.DENIED:
         return PastDecision(decision=PolicyDecision.DENY, by_commands=True)
     return None
+
+
+def _without_spending(limits: Constraints | None) -> Constraints | None:
+    """The limits that a rule has set; None if a budget has set them all."""
+    if limits is None or not limits.spend:
+        return limits
+    rest = replace(limits, spend=())
+    return None if rest == Constraints() else rest
 
 
 def _outlasts(row: StoredRuling, permission: str, dispatched_at: int | None) -> bool:
