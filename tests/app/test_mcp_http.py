@@ -178,7 +178,7 @@ async def test_an_unexpected_error_is_reported_here_and_not_to_the_model(
         raise RuntimeError("the password is xyzzy")
 
     async with serving() as api_setup, api_setup.caller("viewer") as viewer:
-        monkeypatch.setattr(api_setup.services.search, "jobs", fail)
+        monkeypatch.setattr(api_setup.services.job_search, "page", fail)
         found = await Tools(viewer).ask("tools/call", {"name": "list_jobs", "arguments": {}})
         assert found["result"]["isError"]
         assert "xyzzy" not in json.dumps(found)
