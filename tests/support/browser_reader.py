@@ -11,7 +11,9 @@ from support.browser_files import BrowserFiles
 
 #: In milliseconds: a loaded machine is slow, and nothing is wrong with the page.
 PATIENCE = 60_000
-DESKTOP, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=320, height=640)
+DESKTOP, TABLET, PHONE = (
+    ViewportSize(width=width, height=height) for width, height in ((1280, 800), (768, 1024), (320, 640))
+)
 _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 _AXE = Axe()
 

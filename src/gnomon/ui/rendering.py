@@ -19,6 +19,7 @@ from gnomon.services.loop import ComputeQueue
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
+    from markupsafe import Markup
 
 _PACKAGE = "gnomon.ui"
 #: Smaller answers are sent as they are.
@@ -70,6 +71,7 @@ def environment() -> "Environment":
     All are, and in a thread: one of them takes up to twenty milliseconds, too long for the event loop.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import escape
 
     class FieldsFirst(Environment):
         """A field of an answer is found before the method of that name: `one.items` is what the API said."""
@@ -80,7 +82,12 @@ def environment() -> "Environment":
             return super().getattr(obj, attribute)
 
     made = FieldsFirst(
-        loader=PackageLoader(_PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader(_PACKAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     made.filters.update(
         {
@@ -88,6 +95,8 @@ def environment() -> "Environment":
             "took": took_text,
             "pretty": pretty_text,
             "cut": cut_text,
+            "exact": escape,
+            "sentence": sentence_html,
             "money": money_text,
             "page_of": page_of,
             "segment": lambda text: quote(str(text), safe=""),
@@ -162,7 +171,36 @@ def pretty_text(value: object) -> str:
 
 def cut_text(text: str, most: int = MOST_TEXT) -> str:
     """The beginning of a text, with control characters made visible."""
-    shown = "".join(
-        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text[:most]
-    )
+    shown = _visible_text(text[:most])
     return shown if len(text) <= most else f"{shown}…"
+
+
+def visible(value: object) -> object:
+    """What a page shows of a value: characters that no one sees, or that turn the direction of a text, are replaced.
+
+    The filter `exact` keeps them, for a field that is sent back as it is.
+    """
+    return _visible_text(value) if type(value) is str and not value.isprintable() else value
+
+
+def _visible_text(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
+_RUN = re.compile(r"\brun_[0-9a-f]{20,}\b")
+
+
+def sentence_html(text: str) -> "Markup":
+    """A sentence of `gnomon why`, word for word. Ids of executions in it are links, and shown short."""
+    from markupsafe import Markup, escape
+
+    place = Markup('<a class="id short" href="/ui/executions/{0}" title="{0}">{0}</a>')
+    pieces, start = [], 0
+    for found in _RUN.finditer(text):
+        pieces += [escape(visible(text[start : found.start()])), place.format(found[0])]
+        start = found.end()
+    return Markup("").join((*pieces, escape(visible(text[start:]))))

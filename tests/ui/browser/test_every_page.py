@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Browser
 
 from gnomon.ui.pages import PAGES
-from support.browser_reader import PHONE, bytes_received, reading, violations
+from support.browser_reader import PHONE, TABLET, bytes_received, reading, violations
 from support.dashboard_pages import ServedPages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -22,7 +22,7 @@ _WIDE = """() => {
 
 
 @pytest.mark.parametrize("path", [page.path for page in PAGES])
-async def test_a_page_is_accessible_small_and_fits_320_pixels(
+async def test_a_page_is_accessible_small_and_fits_narrow_windows(
     browser: Browser, served_pages: ServedPages, path: str
 ) -> None:
     async with reading(browser, served_pages.address, "admin") as reader:
@@ -33,8 +33,9 @@ async def test_a_page_is_accessible_small_and_fits_320_pixels(
         assert await violations(page, rules=["color-contrast"]) == []
         assert await page.locator("*").count() <= _MOST_ELEMENTS
         assert await bytes_received(page) <= _MOST_BYTES
-        await page.set_viewport_size(PHONE)
-        assert await page.evaluate(_WIDE) == ""
+        for size in (TABLET, PHONE):
+            await page.set_viewport_size(size)
+            assert await page.evaluate(_WIDE) == ""
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin", "admin/other"])
