@@ -176,7 +176,7 @@ def cut_text(text: str, most: int = MOST_TEXT) -> str:
 
 
 def visible(value: object) -> object:
-    """What a page shows of a value: characters that no one sees, or that turn the direction of a text, are replaced.
+    """The value as pages show it: characters that no one sees, or that turn the direction of a text, are replaced.
 
     The filter `exact` keeps them, for a field that is sent back as it is.
     """
