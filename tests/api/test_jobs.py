@@ -154,6 +154,33 @@ async def test_jobs_show_their_last_ticks_if_that_is_wanted(api_setup: ApiFixtur
     assert (skipped["kind"], skipped["reason"], skipped["count"]) == ("skipped", "paused", 2)
 
 
+@pytest.mark.req("H-25", "H-26")
+async def test_jobs_tell_their_newest_tick_in_the_sentence_of_its_explanation(
+    api_setup: ApiFixture, admin: ApiCaller
+) -> None:
+    await admin.registered(overlap="allow")
+    await admin.registered(name="other")
+    await admin.post("/v1/jobs/report/pause")
+    api_setup.clock.advance(3 * DAY_MS)
+    await admin.post("/v1/jobs/report/resume", {"missed": "latest"})
+
+    [other, report] = (await admin.get("/v1/jobs?include=why")).json()["items"]
+    [with_ticks, _] = (await admin.get("/v1/jobs?include=ticks")).json()["items"]
+    [why] = (await admin.get("/v1/jobs/report/why?last=1")).json()["explanations"]
+
+    assert report["newest"] == {field: why[field] for field in ("at", "kind", "reason", "sentence")}
+    assert len(report["ticks"]) == 2
+    assert (other["ticks"], other["newest"]) == ([], None)
+    assert with_ticks["newest"] is None
+
+
+async def test_a_list_tells_why_for_a_hundred_jobs_at_most(admin: ApiCaller) -> None:
+    refused = await admin.get("/v1/jobs?include=why&limit=101")
+
+    assert refused.status_code == 422
+    assert "larger than 100" in refused.text
+
+
 @pytest.mark.req("H-25")
 async def test_a_job_is_failing_until_an_execution_of_it_succeeds(api_setup: ApiFixture, admin: ApiCaller) -> None:
     await admin.registered(overlap="allow")

@@ -674,6 +674,38 @@ class StoreContract:
         assert [len(marks) for marks in (await store.tick_history.newest([fires.uid], each=20)).values()] == [4]
         assert await store.tick_history.newest([], each=20) == {}
 
+    async def test_the_recent_history_of_many_schedules_is_that_of_each(self, store: Store, terms: Terms) -> None:
+        fires, skips, idle = minutely(overlap=Overlap.ALLOW), minutely("skips", overlap=Overlap.SKIP), minutely("idle")
+        await self.registered(store, fires, skips, idle)
+        for minute in range(1, 5):
+            for schedule in (fires, skips):
+                await self.decided(store, schedule, now=NOON + minute * MINUTE, terms=terms)
+        one = await self.current(store, idle)
+        paused = replace(one, paused_at=NOON, next_fire_at=None)
+        assert await store.schedules.change(plan(one, now=NOON), paused, now=NOON, actor="ada", tzdata="")
+        revised = replace(paused, revision=2, spec=replace(paused.spec, misfire_grace_ms=5))
+        unchanged = replace(plan(paused, now=NOON), schedule=paused)
+        assert await store.schedules.change(unchanged, revised, now=NOON + 1, actor="eve", tzdata="")
+        [run] = await store.history.runs(fires.uid, before=NOON + HOUR, limit=1)
+        await take_task(store, "worker", run, now=NOON + 5 * MINUTE)
+        standing = await store.schedules.page("default", after="", limit=9)
+
+        found = await store.tick_history.recent(standing, each=3)
+
+        assert len(found) == len(standing) == 3
+        for one in standing:
+            known = found[one.uid]
+            assert list(known.ticks) == list(await store.history.ticks(one.uid, before=NOON + HOUR, limit=3))
+            assert list(known.runs) == list(await store.history.runs(one.uid, before=NOON + HOUR, limit=3))
+            assert list(known.revisions) == list(await store.history.revisions(one.uid))
+            assert list(known.pauses) == list(await store.history.pauses(one.uid))
+        assert [len(found[one.uid].ticks) for one in (fires, skips, idle)] == [3, 3, 0]
+        assert [len(found[one.uid].runs) for one in (fires, skips, idle)] == [3, 1, 0]
+        assert [len(found[one.uid].pauses) for one in (fires, idle)] == [0, 1]
+        assert [one.revision for one in found[idle.uid].revisions] == [1, 2]
+        assert found[fires.uid].ticks[0].run_changed_at is not None
+        assert await store.tick_history.recent([], each=3) == {}
+
     async def test_the_ticks_of_a_tenant_come_in_one_order_of_time(self, store: Store, terms: Terms) -> None:
         ones, others = minutely("ones", overlap=Overlap.ALLOW), minutely("others", overlap=Overlap.SKIP)
         strange = replace(minutely("strange", overlap=Overlap.ALLOW), tenant="strangers")

@@ -43,6 +43,7 @@ JOB_LINE: dict[str, Any] = {
     "approved": False,
     "description": "The sales of the day before",
     "ticks": None,
+    "newest": None,
 }
 _TICK_KEY = "b45cffe084dd3d20d928bee85e7b0f2129ffc8c2f1f0a8c5aed6b2ac5f5f1c36"
 TICK: dict[str, Any] = {

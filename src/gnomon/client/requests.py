@@ -210,7 +210,8 @@ def jobs(
     """All jobs by name, or those with the text `q` in their name, description or a tag.
 
     `state` is a state as it is shown, or `failing`; `order` is `name`, `next` or `last`; with `include="ticks"` each
-    has its last twenty ticks. `page` is the number of jobs per request.
+    has its last twenty ticks, and with `include="why"` also the newest in a sentence.
+    `page` is the number of jobs per request.
     """
     query = {"q": q, "tag": tag, "state": state, "order": order, "include": include, "limit": page}
     return _get(api_path("jobs"), Page[JobSummary], query)

@@ -121,6 +121,15 @@ class Schedules(Protocol):
         ...
 
 
+class RecentHistory(Struct, frozen=True, kw_only=True):
+    """The newest ticks and runs of a schedule, newest first, and all its revisions and pauses, oldest first."""
+
+    ticks: Sequence[Tick] = ()
+    runs: Sequence[Run] = ()
+    revisions: Sequence[Revision] = ()
+    pauses: Sequence[Pause] = ()
+
+
 class ScheduleHistory(Protocol):
     """The past of schedules: ticks, runs, tasks, revisions and pauses."""
 
@@ -195,7 +204,7 @@ class TenantTickQuery(Struct, frozen=True, kw_only=True):
 
 
 class TickHistory(Protocol):
-    """The ledger of many schedules at once."""
+    """The history of many schedules at once."""
 
     async def page(self, query: TenantTickQuery) -> Sequence[Tick]:
         """The ticks that match: those planned last first, those of one instant by their schedule, descending."""
@@ -206,6 +215,10 @@ class TickHistory(Protocol):
 
         It counts ticks that do not match, but with `reaching` only those that stand for several planned times.
         """
+        ...
+
+    async def recent(self, schedules: Sequence[Schedule], *, each: int) -> Mapping[ScheduleUid, RecentHistory]:
+        """The history of each of these standing schedules, with `each` ticks and runs at most."""
         ...
 
     async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:

@@ -296,6 +296,7 @@ QUERIES: dict[str, Asked] = {
         conn, "default", ScheduleOrder.NEXT, (NOON, "sch_1"), 9, READABLE
     ),
     "newest ticks": lambda conn: history.newest_ticks(conn, [UID], 20),
+    "recent histories": lambda conn: history.recent(conn, [SCHEDULE], 3),
     "ticks": lambda conn: history.ticks(conn, UID, NOON * 2, 10),
     "runs": lambda conn: history.runs(conn, UID, NOON * 2, 10),
     "tasks": lambda conn: history.tasks(conn, history.runs(conn, UID, NOON * 2, 10)),

@@ -9,7 +9,7 @@ import pytest
 from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.explain.evidence import ExplanationKind
-from gnomon.core.model import Result, RunSource, RunStatus
+from gnomon.core.model import Result, RunSource, RunStatus, Schedule
 from gnomon.core.runs.admission import GateDecision, GateVerdict
 from gnomon.core.runs.routing import Pools
 from gnomon.errors import FieldError, NotFound
@@ -1305,6 +1305,19 @@ async def test_the_answer_says(timeline: WhyScenario, scenario: Scenario) -> Non
     await scenario.play(timeline)
 
     assert await timeline.reported(scenario.at) == list(scenario.lines)
+    await each_is_told_the_same_among_many(timeline)
+
+
+async def each_is_told_the_same_among_many(timeline: WhyScenario) -> None:
+    """The newest of all jobs in one answer is the first sentence of each explanation of a last tick."""
+    standing = await timeline.store.schedules.page("default", after="", limit=100)
+    found = await timeline.explainer.newest(standing)
+    for one in standing:
+        answer = await timeline.explainer.last(one.schedule_id, 1)
+        told = [found[one.uid]] if one.uid in found else []
+        assert [(of.at, of.kind, of.reason, of.sentence) for of in told] == [
+            (of.at, of.kind, of.reason, of.sentence) for of in answer.explanations[:1]
+        ]
 
 
 # ---- what the sentences rest on ------------------------------------------------------------------
@@ -1560,6 +1573,52 @@ async def test_it_takes_no_more_questions_to_explain_more(timeline: WhyScenario)
     few, asked_for.questions = asked_for.questions, 0
     await timeline.why(last=50)
 
+    assert few == asked_for.questions
+
+
+@pytest.mark.req("H-26")
+async def test_among_many_a_tick_is_told_with_a_blocking_run_that_is_older_than_the_newest(
+    timeline: WhyScenario,
+) -> None:
+    await timeline.job("*/5 * * * *", overlap="skip")
+    await timeline.run_until("12:05")
+    await timeline.run_until_idle()
+    [blocking] = await timeline.store.history.runs((await _standing(timeline)).uid, before=1 << 62, limit=9)
+    for minute in range(4):
+        await timeline.run_until(f"12:0{minute + 6}")
+        await timeline.executions.cancel(await timeline.trigger(force=True), actor="ada")
+    await timeline.run_until("12:10")
+
+    found = await timeline.explainer.newest([await _standing(timeline)])
+
+    [told] = found.values()
+    assert (told.kind, told.reason) == (ExplanationKind.SKIPPED, "overlap")
+    assert blocking.run_id in told.sentence
+    await each_is_told_the_same_among_many(timeline)
+
+
+async def _standing(timeline: WhyScenario) -> Schedule:
+    [found] = await timeline.store.schedules.page("default", after="", limit=9)
+    return found
+
+
+@pytest.mark.req("H-26")
+async def test_it_takes_no_more_questions_to_tell_the_newest_of_more_jobs(timeline: WhyScenario) -> None:
+    for number in range(20):
+        await timeline.job(name=f"job-{number:02}", overlap="allow")
+    await timeline.run_until("12:05")
+    await timeline.run_until_idle()
+    await timeline.finish_attempts()
+    asked_for = CountingStore(timeline.store)
+    store: Any = asked_for
+    explainer = Explainer(store, timeline.clock)
+    standing = await timeline.store.schedules.page("default", after="", limit=100)
+
+    one = await explainer.newest(standing[:1])
+    few, asked_for.questions = asked_for.questions, 0
+    many = await explainer.newest(standing)
+
+    assert (len(one), len(many)) == (1, 20)
     assert few == asked_for.questions
 
 

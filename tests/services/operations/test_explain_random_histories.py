@@ -66,6 +66,26 @@ async def _is_explained(life: SimulatedHistory, name: str, tick: Tick, at: int) 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+async def test_the_newest_of_many_jobs_are_told_in_the_words_in_which_each_is(seed: int) -> None:
+    clock = VirtualClock(int(STARTS[seed % len(STARTS)].timestamp() * 1000))
+    store = MemoryStore(clock.now)
+    world = RandomSimulation(store, clock, seed)
+    await world.populate()
+    told = 0
+    for _ in range(8):
+        await world.simulation.run(HOUR // 3)
+        standing = await store.schedules.page("default", after="", limit=1000)
+        found = await Explainer(store, clock).newest(standing)
+        for one in standing:
+            answer = await Explainer(store, clock).last(one.schedule_id, 1)
+            expected = [(of.at, of.kind, of.reason, of.sentence) for of in answer.explanations[:1]]
+            newest = [found[one.uid]] if one.uid in found else []
+            assert [(of.at, of.kind, of.reason, of.sentence) for of in newest] == expected
+            told += len(newest)
+    assert told
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_any_moment_has_an_answer(seed: int) -> None:
     life = await lived(seed, hours=3)
     rng, now = random.Random(f"when {seed}"), life.world.simulation.clock.now()

@@ -8,8 +8,16 @@ from contracts.store import NOON
 from gnomon.adapters.memory import MemoryStore
 from gnomon.core.jobs.job import read_job
 from gnomon.core.jobs.schedule_fields import Defaults
-from gnomon.core.model import Result, ScheduleUid, Tick
-from gnomon.ports.schedules import ScheduleOrder, SchedulePosition, TenantTickQuery, TickHistory, TickMark, TickPosition
+from gnomon.core.model import Result, Schedule, ScheduleUid, Tick
+from gnomon.ports.schedules import (
+    RecentHistory,
+    ScheduleOrder,
+    SchedulePosition,
+    TenantTickQuery,
+    TickHistory,
+    TickMark,
+    TickPosition,
+)
 from gnomon.services.operations.job_search import JobFilter, JobSearchService, JobStateFilter
 from gnomon.services.operations.jobs import JobService
 from gnomon.testing.clock import CountedIds, VirtualClock
@@ -93,6 +101,9 @@ class RecordedTickHistory(TickHistory):
 
     async def position(self, query: TenantTickQuery, number: int) -> TickPosition | None:
         return await self._real.position(query, number)
+
+    async def recent(self, schedules: Sequence[Schedule], *, each: int) -> Mapping[ScheduleUid, RecentHistory]:
+        return await self._real.recent(schedules, each=each)
 
     async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
         self.read.append((len(uids), each))

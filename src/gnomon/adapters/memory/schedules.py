@@ -9,6 +9,7 @@ from gnomon.adapters.memory.rules import MemoryRules
 from gnomon.adapters.memory.state import MemoryTables
 from gnomon.core.audit import changed_entry, deleted_entry, deployed_entry, mark_set_back_entry, registered_entry
 from gnomon.core.ids import SHARDS
+from gnomon.core.instants import FOREVER
 from gnomon.core.ledger.marks import corrected_mark, is_mark_ahead, reaching_range
 from gnomon.core.ledger.plan import refuse_clock_ahead, unchanged
 from gnomon.core.model import Run, RunStatus, Schedule, ScheduleUid, Task, Tick, TickKind, TickVerdict
@@ -19,6 +20,7 @@ from gnomon.ports.schedules import (
     DeletedSchedule,
     JobChangeset,
     Pause,
+    RecentHistory,
     Revision,
     ScheduleOrder,
     SchedulePosition,
@@ -249,6 +251,19 @@ class MemoryTickHistory:
             and (query.reaching is None or tick.decision.count > 1)
         ]
         return sorted(found, key=_tick_position, reverse=True)
+
+    async def recent(self, schedules: Sequence[Schedule], *, each: int) -> Mapping[ScheduleUid, RecentHistory]:
+        """See TickHistory.recent."""
+        history = MemoryScheduleHistory(self._state)
+        return {
+            one.uid: RecentHistory(
+                ticks=await history.ticks(one.uid, before=FOREVER, limit=each),
+                runs=await history.runs(one.uid, before=FOREVER, limit=each),
+                revisions=await history.revisions(one.uid),
+                pauses=await history.pauses(one.uid),
+            )
+            for one in schedules
+        }
 
     async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
         """See TickHistory.newest."""

@@ -1,5 +1,6 @@
 """The history of schedules: ticks, runs, tasks, revisions, pauses, deletions. Every query reads an index range."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -9,8 +10,16 @@ import sqlalchemy as sa
 from gnomon.adapters.sql import bulk, schema
 from gnomon.adapters.sql.rows import RUN, SCHEDULE, TASK, pause_of, revision_of, run_of, schedule_of, task_of, tick_of
 from gnomon.core.instants import FOREVER
-from gnomon.core.model import Reason, Run, ScheduleUid, Task, Tick, TickKind, TickStatus
-from gnomon.ports.schedules import DeletedSchedule, Pause, Revision, TenantTickQuery, TickMark, TickPosition
+from gnomon.core.model import Reason, Run, Schedule, ScheduleUid, Task, Tick, TickKind, TickStatus
+from gnomon.ports.schedules import (
+    DeletedSchedule,
+    Pause,
+    RecentHistory,
+    Revision,
+    TenantTickQuery,
+    TickMark,
+    TickPosition,
+)
 
 _tick, _run, _task = schema.tick.c, schema.run.c, schema.task.c
 _UID = sa.bindparam("uid", type_=schema.NameType)
@@ -77,6 +86,34 @@ _NEWEST = bulk.Statement(
     f"SELECT wanted.uid, {_MARK} FROM unnest($1::text[]) AS wanted (uid) CROSS JOIN LATERAL"  # noqa: S608
     f" (SELECT {_MARK} FROM tick WHERE tick.uid = wanted.uid ORDER BY tick.planned_at DESC LIMIT $2) AS newest",
 )
+_TICK_COLUMNS = ", ".join(f"tick.{column.name}" for column in _tick)
+_RECENT_TICKS = bulk.Statement(
+    f"SELECT {_TICK_COLUMNS}, coalesce(run.completed_at, run.started_at) FROM json_each(?)"  # noqa: S608
+    " JOIN tick ON tick.uid = json_each.value AND tick.planned_at IN"
+    " (SELECT newest.planned_at FROM tick AS newest WHERE newest.uid = json_each.value"
+    " ORDER BY newest.planned_at DESC LIMIT ?) LEFT JOIN run ON run.run_id = tick.run_id",
+    f"SELECT {_TICK_COLUMNS}, coalesce(run.completed_at, run.started_at) FROM unnest($1::text[]) AS wanted (uid)"  # noqa: S608
+    " CROSS JOIN LATERAL"
+    " (SELECT * FROM tick WHERE tick.uid = wanted.uid ORDER BY tick.planned_at DESC LIMIT $2) AS tick"
+    " LEFT JOIN run ON run.run_id = tick.run_id",
+)
+_RUN_COLUMNS = ", ".join(f"run.{column.name}" for column in RUN)
+_RECENT_RUNS = bulk.Statement(
+    f"SELECT {_RUN_COLUMNS} FROM json_each(?) JOIN run ON run.run_id IN"  # noqa: S608
+    " (SELECT newest.run_id FROM run AS newest WHERE newest.schedule_uid = json_each.value"
+    " ORDER BY newest.planned_at DESC, newest.run_id DESC LIMIT ?)",
+    f"SELECT {_RUN_COLUMNS} FROM unnest($1::text[]) AS wanted (uid) CROSS JOIN LATERAL"  # noqa: S608
+    " (SELECT * FROM run WHERE run.schedule_uid = wanted.uid"
+    " ORDER BY run.planned_at DESC, run.run_id DESC LIMIT $2) AS run",
+)
+
+
+def _of_many(table: sa.Table) -> bulk.Statement:
+    columns = ", ".join(column.name for column in table.c)
+    return bulk.statement(f"SELECT {columns} FROM {table.name} WHERE uid IN KEYS")  # noqa: S608
+
+
+_MANY_REVISIONS, _MANY_PAUSES = _of_many(schema.schedule_revision), _of_many(schema.pause)
 #: A statement has a limited number of parameters.
 _RUNS_AT_ONCE = 1000
 
@@ -176,6 +213,32 @@ def revisions(
 def pauses(conn: sa.Connection, uid: ScheduleUid) -> Sequence[Pause]:
     """See ScheduleHistory.pauses."""
     return tuple(pause_of(row) for row in conn.execute(_PAUSES, {"uid": uid}))
+
+
+def recent(conn: sa.Connection, schedules: Sequence[Schedule], each: int) -> Mapping[ScheduleUid, RecentHistory]:
+    """See TickHistory.recent."""
+    by_uid = {one.uid: one for one in schedules}
+    names: list[str] = sorted(by_uid)
+    ticks, runs = defaultdict[str, list[Tick]](list), defaultdict[str | None, list[Run]](list)
+    revisions, pauses = defaultdict[str, list[Revision]](list), defaultdict[str, list[Any]](list)
+    for row in bulk.fetch_rows(conn, _RECENT_TICKS, names, each):
+        ticks[row[0]].append(tick_of(row[:-1], row[-1]))
+    for row in bulk.fetch_rows(conn, _RECENT_RUNS, names, each):
+        run = run_of(row)
+        runs[run.schedule_uid].append(run)
+    for row in bulk.fetch_rows(conn, _MANY_REVISIONS, names):
+        revisions[row[0]].append(revision_of(by_uid[row[0]], row))
+    for row in bulk.fetch_rows(conn, _MANY_PAUSES, names):
+        pauses[row[0]].append(row)
+    return {
+        uid: RecentHistory(
+            ticks=sorted(ticks[uid], key=lambda one: one.decision.planned_at, reverse=True),
+            runs=sorted(runs[uid], key=lambda one: (one.planned_at, one.run_id), reverse=True),
+            revisions=tuple(sorted(revisions[uid], key=lambda one: one.revision)),
+            pauses=tuple(pause_of(row) for row in sorted(pauses[uid], key=lambda row: row[1])),
+        )
+        for uid in by_uid
+    }
 
 
 def deleted(conn: sa.Connection, tenant: str, schedule_id: str, limit: int) -> Sequence[DeletedSchedule]:

@@ -78,10 +78,16 @@ TRIGGER_SCHEMA = {
 }
 
 
+#: How many jobs a list has at most if it tells why: each sentence may need the last hundred ticks of its job.
+_MOST_TOLD = 100
+
+
 class JobInclude(StrEnum):
     """The parts that a list of jobs has on request."""
 
     TICKS = "ticks"
+    #: The ticks, and the newest one in a sentence.
+    WHY = "why"
 
 
 class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,7 +108,13 @@ class JobsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ScheduleOrder,
         Meta(description="By name; by the next run, earliest first; or by the last decision on a tick, latest first."),
     ] = ScheduleOrder.NAME
-    include: Annotated[JobInclude | None, Meta(description="`ticks`: the last twenty ticks of each job.")] = None
+    include: Annotated[
+        JobInclude | None,
+        Meta(
+            description="`ticks`: the last twenty ticks of each job; `why`: these, and the newest in a sentence, the"
+            " first of `/v1/jobs/{name}/why?last=1`, for a `limit` of at most 100."
+        ),
+    ] = None
     limit: Limit = 100
     cursor: Cursor | None = None
 
@@ -202,19 +214,23 @@ async def read_sent_job(call: ApiCall, fields: dict[str, Any], now: int) -> Job:
 async def list_jobs(call: ApiCall) -> Reply:
     """List jobs with their next run. A page may have fewer items than `limit` and still have a `next`."""
     query: JobsQuery = call.query
+    if query.include is JobInclude.WHY and query.limit > _MOST_TOLD:
+        raise FieldError("limit", query.limit, f"is larger than {_MOST_TOLD}, the most that `include=why` can tell")
     found = await call.services.job_search.page(
         JobFilter(text=query.q, tag=query.tag, state=query.state),
         tenant=call.tenant,
         order=query.order,
         after=await read_cursor(call, tuple[CursorNumber | None, CursorName]),
         limit=query.limit,
-        with_ticks=query.include is JobInclude.TICKS,
+        with_ticks=query.include is not None,
     )
-    return Reply(body=await make_page(call, _listed_job, found.items, found.after))
+    decided = [one.view.schedule for one in found.items if one.ticks]
+    told = await call.services.explainer.newest(decided) if query.include is JobInclude.WHY else {}
 
+    def listed(one: ListedJob) -> JobSummary:
+        return job_summary(one.view, one.ticks, told.get(one.view.schedule.uid))
 
-def _listed_job(one: ListedJob) -> JobSummary:
-    return job_summary(one.view, one.ticks)
+    return Reply(body=await make_page(call, listed, found.items, found.after))
 
 
 async def show(call: ApiCall) -> Reply:

@@ -238,6 +238,16 @@ class ExplanationKind(StrEnum):
     UNKNOWN = "unknown"
 
 
+class SubjectSentence(Struct, frozen=True, kw_only=True):
+    """The explanation of a subject in short."""
+
+    at: int
+    kind: ExplanationKind
+    #: The reason as a code for programs, and as text for people.
+    reason: str
+    sentence: str
+
+
 class SubjectExplanation(Struct, frozen=True, kw_only=True):
     """The explanation of a tick, a run, an event or a moment."""
 

@@ -9,6 +9,7 @@ from gnomon.core.explain.evidence import (
     JobEvidence,
     RunEvidence,
     SubjectExplanation,
+    SubjectSentence,
 )
 from gnomon.core.explain.no_tick import REASON_REMOVED, NoTickExplainer, clock_change_at, made_up_fire_at
 from gnomon.core.explain.phrases import TimeFormatter, instant_phrase
@@ -28,20 +29,14 @@ def explain_subject(evidence: JobEvidence, subject: ExplainedSubject, *, now: in
     timeline, run, entry = evidence.timeline, subject.run, subject.entry
     version = timeline.version_at(subject.at) if entry is None else timeline.version(entry.revision)
     clocks = TimeFormatter(version.spec.timezone, subject.at)
-    kind, reason, sentence = _explanation_parts(evidence, subject, clocks, now)
+    told = _told(evidence, subject, clocks, now)
     details = _NOTHING if run is None else evidence.run_evidence.get(run.run_id, _NOTHING)
-    if run is not None:
-        sentence = " ".join(
-            (sentence, explain_run(run, details, clocks, now=now), *explain_rulings(run, details, clocks))
-        )
-    elif subject.started is not None:
-        sentence = f"{sentence} Its run {subject.started} is no longer kept."
-    no_tick = kind is ExplanationKind.NO_TICK
+    no_tick = told.kind is ExplanationKind.NO_TICK
     return SubjectExplanation(
         at=subject.at,
-        kind=kind,
-        reason=reason,
-        sentence=sentence,
+        kind=told.kind,
+        reason=told.reason,
+        sentence=told.sentence,
         timezone=version.spec.timezone,
         schedule=version.spec.trigger.describe(),
         revision=version.revision,
@@ -54,6 +49,26 @@ def explain_subject(evidence: JobEvidence, subject: ExplainedSubject, *, now: in
         attempts=details.attempts,
         waits=() if run is None else tuple(explain_waits(evidence, run, clocks, now=now)),
     )
+
+
+def tell_subject(evidence: JobEvidence, subject: ExplainedSubject, *, now: int) -> SubjectSentence:
+    """The kind, reason and sentence of a subject, without the facts and the waits, for which more must be known."""
+    timeline, entry = evidence.timeline, subject.entry
+    version = timeline.version_at(subject.at) if entry is None else timeline.version(entry.revision)
+    return _told(evidence, subject, TimeFormatter(version.spec.timezone, subject.at), now)
+
+
+def _told(evidence: JobEvidence, subject: ExplainedSubject, clocks: TimeFormatter, now: int) -> SubjectSentence:
+    run = subject.run
+    kind, reason, sentence = _explanation_parts(evidence, subject, clocks, now)
+    if run is not None:
+        details = evidence.run_evidence.get(run.run_id, _NOTHING)
+        sentence = " ".join(
+            (sentence, explain_run(run, details, clocks, now=now), *explain_rulings(run, details, clocks))
+        )
+    elif subject.started is not None:
+        sentence = f"{sentence} Its run {subject.started} is no longer kept."
+    return SubjectSentence(at=subject.at, kind=kind, reason=reason, sentence=sentence)
 
 
 def _explanation_parts(

@@ -7,12 +7,16 @@ from gnomon.core.explain.no_tick import made_up_fire_at
 from gnomon.core.ids import run_id
 from gnomon.core.ledger.plan import paused_range, plan
 from gnomon.core.ledger.ticks import Ticks
-from gnomon.core.model import Decision, Run, Tick
+from gnomon.core.model import Decision, Reason, Run, Tick
 from gnomon.core.time_expressions import TimeRange, exact_time_range
 
 #: The largest number of subjects that are explained for one moment.
 MAX_SUBJECTS = 10
 _COUNTED = 1000
+#: The reasons whose sentences name other runs or ticks.
+_TOLD_BY_OTHERS = frozenset(
+    (Reason.BEHIND_A_RUN, Reason.REPLACES_A_RUN, Reason.OVERLAP, Reason.QUEUE_FULL, Reason.NEWER_TICK)
+)
 
 
 def subjects_at(evidence: JobEvidence, moment: TimeRange, *, now: int) -> tuple[tuple[ExplainedSubject, ...], int]:
@@ -71,6 +75,23 @@ def subjects_last(evidence: JobEvidence, limit: int, *, now: int) -> tuple[Expla
     everything = sorted((*undecided, *ticks, *events, *runs), key=lambda subject: subject.at, reverse=True)
     still_open = [subject for subject in everything[limit:] if subject.run is not None and not subject.run.over]
     return (*everything[:limit], *still_open[:MAX_SUBJECTS])
+
+
+def newest_is_settled(evidence: JobEvidence, subjects: Sequence[ExplainedSubject], *, each: int) -> bool:
+    """Whether more than these `each` newest ticks and runs could change neither the newest subject nor its sentence."""
+    all_ticks, all_runs = len(evidence.ticks) < each, len(evidence.runs) < each
+    if all_ticks and all_runs:
+        return True
+    top = subjects[0]
+    decision, entry = top.decision, top.entry
+    # After a correction ticks may lie within what was decided together. Without a decision it is a run or an event.
+    if decision is None or decision.reason in _TOLD_BY_OTHERS or evidence.timeline.schedule.mark_correction is not None:
+        return False
+    if not all_runs and evidence.runs[-1].planned_at > top.at:
+        return False
+    if entry is None:
+        return decision.reason is Reason.PAUSED
+    return entry.run_id is None or top.run is not None
 
 
 def next_subject(evidence: JobEvidence, *, now: int) -> ExplainedSubject:

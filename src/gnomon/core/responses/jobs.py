@@ -18,6 +18,15 @@ class JobTick(Response, frozen=True, kw_only=True):
     execution_id: str | None
 
 
+class NewestOutcome(Response, frozen=True, kw_only=True):
+    """The newest tick of a job, or a newer execution without one, in the words of its explanation."""
+
+    at: datetime
+    kind: str
+    reason: str
+    sentence: str
+
+
 class JobSummary(Response, frozen=True, kw_only=True):
     """A job in a list."""
 
@@ -52,6 +61,8 @@ class JobSummary(Response, frozen=True, kw_only=True):
     description: str = ""
     #: Its newest ticks, newest first; None if they were not asked for.
     ticks: list[JobTick] | None = None
+    #: The explanation of the newest; None if it was not asked for, or no tick has been decided.
+    newest: NewestOutcome | None = None
 
 
 class LedgerTick(Response, frozen=True, kw_only=True):

@@ -19,16 +19,17 @@ from gnomon.core.explain.evidence import (
     ScheduleTimeline,
     SpecVersion,
     SubjectExplanation,
+    SubjectSentence,
     WorkerEvidence,
 )
-from gnomon.core.explain.explain import explain_subject
+from gnomon.core.explain.explain import explain_subject, tell_subject
 from gnomon.core.explain.rulings import explain_coming_rulings
-from gnomon.core.explain.subjects import next_subject, subjects_at, subjects_last
+from gnomon.core.explain.subjects import newest_is_settled, next_subject, subjects_at, subjects_last
 from gnomon.core.instants import FOREVER
 from gnomon.core.jobs.fields import schedule_name
 from gnomon.core.ledger.plan import DEFAULT_LIMIT, CatchupLimit
 from gnomon.core.ledger.restored import RESTORE_ACTION, RESTORED_KIND, StoreRestore, read_restore
-from gnomon.core.model import MINUTE_MS, Attempt, Run, RunId, Schedule, Task, TaskId, Tick, TickKind
+from gnomon.core.model import MINUTE_MS, Attempt, Run, RunId, Schedule, ScheduleUid, Task, TaskId, Tick, TickKind
 from gnomon.core.policy.ruling import TaskRulings
 from gnomon.core.retention import RetentionHorizons, retention_horizons
 from gnomon.core.runs.states import TERMINAL, TaskState
@@ -39,13 +40,15 @@ from gnomon.errors import FieldError, NotFound
 from gnomon.ports.audit import AuditQuery
 from gnomon.ports.runs import ItemQuery
 from gnomon.ports.runtime import Clock
-from gnomon.ports.schedules import DeletedSchedule
+from gnomon.ports.schedules import DeletedSchedule, Pause, Revision
 from gnomon.ports.store import Store
 from gnomon.services.loop import ComputeQueue
 from gnomon.services.operations.policy_outlook import ExpectedRun, PolicyOutlook
 
 #: The number of earlier runs that are read to find one that blocked a tick.
 _LOOK_BACK = 100
+#: The number of newest ticks and runs that tell of most jobs why the newest tick was decided as it was.
+_FEW = 3
 #: The number of deleted jobs of one name that are read.
 _MOST_DELETED = 100
 _LONGEST = 1000
@@ -130,6 +133,60 @@ class Explainer:
         coming = await self._with_outlook(coming, timelines[0])
         return replace(answer, coming=coming, forgotten_before=await self._forgotten_before(subjects, limit, now))
 
+    async def newest(self, schedules: Sequence[Schedule]) -> Mapping[ScheduleUid, SubjectSentence]:
+        """The first sentence of `last(job, 1)` of each of these standing jobs that has any, with few reads for all."""
+        found: dict[ScheduleUid, SubjectSentence] = {}
+        for start in range(0, len(schedules), _RULED_RUNS):
+            found |= await self._newest(schedules[start : start + _RULED_RUNS])
+        return found
+
+    async def _newest(self, schedules: Sequence[Schedule]) -> Mapping[ScheduleUid, SubjectSentence]:
+        now = self._clock.now()
+        evidence = await self._recent_evidence(schedules, _FEW)
+        subjects = {uid: subjects_last(one, 1, now=now) for uid, one in evidence.items()}
+        unsettled = [one for one in schedules if not newest_is_settled(evidence[one.uid], subjects[one.uid], each=_FEW)]
+        more = await self._recent_evidence(unsettled, 1 + _LOOK_BACK)
+        evidence |= more
+        subjects |= {uid: subjects_last(one, 1, now=now) for uid, one in more.items()}
+        first = {uid: found[0] for uid, found in subjects.items() if found}
+        ran = await self._told_runs([one.run for one in first.values() if one.run is not None])
+        with_runs = {uid for uid, found in subjects.items() if any(one.run is not None for one in found)}
+        restores = await self._restores() if with_runs else ()
+
+        def told(uid: ScheduleUid, subject: ExplainedSubject) -> SubjectSentence:
+            known = replace(evidence[uid], run_evidence=ran, restores=restores if uid in with_runs else ())
+            return tell_subject(known, subject, now=now)
+
+        return await self._compute.run_in_thread(lambda: {uid: told(uid, one) for uid, one in first.items()})
+
+    async def _recent_evidence(self, schedules: Sequence[Schedule], each: int) -> dict[ScheduleUid, JobEvidence]:
+        """The evidence about each of these jobs, with so many ticks and runs, and without details of runs."""
+        if not schedules:
+            return {}
+        recent = await self._store.tick_history.recent(schedules, each=each)
+        found: dict[ScheduleUid, JobEvidence] = {}
+        for one in schedules:
+            known = recent[one.uid]
+            timeline = self._with_changes(_timeline_of(one), known.revisions, known.pauses)
+            found[one.uid] = JobEvidence(
+                timeline=timeline,
+                ticks=tuple(known.ticks),
+                runs=tuple(known.runs),
+                events=await self._event_evidence(timeline, FOREVER, 1),
+            )
+        return found
+
+    async def _told_runs(self, runs: Sequence[Run]) -> Mapping[RunId, RunEvidence]:
+        """The evidence about these runs that their sentences need: the attempts only of runs with one task."""
+        if not runs:
+            return {}
+        by_id = {run.run_id: run for run in runs}
+        tasks = await self._tasks(list(by_id))
+        counts = Counter(task.run_id for task in tasks)
+        attempts = await self._store.executions.attempts([one.task_id for one in tasks if counts[one.run_id] == 1])
+        workflows = await self._workflows(run for run in runs if not run.over or run.rollback is not None)
+        return _run_evidence(by_id, tasks, attempts, workflows, await self._rulings(list(by_id)))
+
     async def _with_outlook(self, coming: SubjectExplanation, timeline: ScheduleTimeline) -> SubjectExplanation:
         """The explanation of a coming tick, with what the policy would decide about its run."""
         if self._outlook is None or coming.kind is not ExplanationKind.COMING:
@@ -164,19 +221,24 @@ class Explainer:
         """The timeline with all revisions and pauses of the schedule."""
         uid = timeline.schedule.uid
         revisions = await self._store.history.revisions(uid)
+        return self._with_changes(timeline, revisions, await self._store.history.pauses(uid))
+
+    def _with_changes(
+        self, timeline: ScheduleTimeline, revisions: Sequence[Revision], pauses: Sequence[Pause]
+    ) -> ScheduleTimeline:
         specs = revisions if timeline.deleted_at is None else revisions[:-1]  # the deletion is a revision, too
         versions = tuple(
             SpecVersion(revision=one.revision, spec=one.schedule.spec, from_at=one.from_at, by=one.actor)
             for one in specs
         )
-        pauses = tuple(
+        intervals = tuple(
             PauseInterval(from_at=one.paused_at, by=one.paused_by, until_at=one.resumed_at, ended_by=one.resumed_by)
-            for one in await self._store.history.pauses(uid)
+            for one in pauses
         )
         return replace(
             timeline,
             versions=versions or timeline.versions,
-            pause_intervals=pauses,
+            pause_intervals=intervals,
             catchup_limit=self._catchup_limit,
         )
 

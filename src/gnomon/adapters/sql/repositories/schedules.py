@@ -37,6 +37,7 @@ from gnomon.ports.schedules import (
     DeletedSchedule,
     JobChangeset,
     Pause,
+    RecentHistory,
     Revision,
     ScheduleOrder,
     SchedulePosition,
@@ -50,6 +51,8 @@ from gnomon.ports.schedules import (
 _READ_AT_ONCE = 250
 #: The same for schedules whose newest ticks are read, of which each may have twenty.
 _TICKS_OF_AT_ONCE = 50
+#: How many ticks, and how many runs, of many schedules are read in one go.
+_ROWS_AT_ONCE = 1000
 
 
 class SqlLedger:
@@ -250,6 +253,15 @@ class SqlTickHistory:
     async def position(self, query: TenantTickQuery, number: int) -> TickPosition | None:
         """See TickHistory.position."""
         return await self._transactions.read(lambda conn: history.tick_position(conn, query, number))
+
+    async def recent(self, schedules: Sequence[Schedule], *, each: int) -> Mapping[ScheduleUid, RecentHistory]:
+        """See TickHistory.recent."""
+        found: dict[ScheduleUid, RecentHistory] = {}
+        at_once = max(1, _ROWS_AT_ONCE // each)
+        for start in range(0, len(schedules), at_once):
+            some = schedules[start : start + at_once]
+            found |= await self._transactions.read(partial(history.recent, schedules=some, each=each))
+        return found
 
     async def newest(self, uids: Sequence[ScheduleUid], *, each: int) -> Mapping[ScheduleUid, Sequence[TickMark]]:
         """See TickHistory.newest."""

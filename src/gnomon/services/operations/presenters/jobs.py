@@ -8,6 +8,7 @@ from msgspec.structs import asdict, replace
 from gnomon.core.agents.rules import MICROS
 from gnomon.core.agents.usage import AgentUsageTotal
 from gnomon.core.approvals.model import Approval
+from gnomon.core.explain.evidence import SubjectSentence
 from gnomon.core.instants import in_zone, instant_of
 from gnomon.core.jobs.export import job_as_data, workflow_as_data
 from gnomon.core.jobs.job import Job
@@ -24,6 +25,7 @@ from gnomon.core.responses.jobs import (
     JobSummary,
     JobTick,
     LedgerTick,
+    NewestOutcome,
     PlannedFire,
     TickMoved,
     TicksSwallowed,
@@ -63,8 +65,10 @@ def functions_of(workflow: Workflow | None) -> list[str]:
     return list(dict.fromkeys(step.function for step in workflow.all_steps if step.function)) if workflow else []
 
 
-def job_summary(view: JobView, ticks: Sequence[TickMark] | None = None) -> JobSummary:
-    """A job in a list, with its newest ticks if they are given."""
+def job_summary(
+    view: JobView, ticks: Sequence[TickMark] | None = None, newest: SubjectSentence | None = None
+) -> JobSummary:
+    """A job in a list, with its newest ticks and the newest in a sentence if they are given."""
     schedule, workflow = view.schedule, view.workflow
     return JobSummary(
         job=schedule.schedule_id,
@@ -86,7 +90,12 @@ def job_summary(view: JobView, ticks: Sequence[TickMark] | None = None) -> JobSu
         approved=view.approval is not None,
         description="" if workflow is None else workflow.description,
         ticks=None if ticks is None else [_job_tick(mark) for mark in ticks],
+        newest=None if newest is None else _newest_outcome(newest),
     )
+
+
+def _newest_outcome(told: SubjectSentence) -> NewestOutcome:
+    return NewestOutcome(at=instant_of(told.at), kind=told.kind.value, reason=told.reason, sentence=told.sentence)
 
 
 def _job_tick(mark: TickMark) -> JobTick:
