@@ -296,7 +296,7 @@ class AgentProcess(SupervisedProcess):
             self._send(ToolResult(request.call, done.text))
 
     def _log_rejected(self, call: RejectedCall) -> None:
-        """Log a call that never becomes one: whoever reads the log sees what the model has tried."""
+        """Log a call that never becomes one, so that the log shows what the model has tried."""
         name = truncate(self._log.redact(call.tool))
         refusal = CommandRefused(f"the job does not list the tool {name}")
         verdict = "failed: its arguments are no mapping" if call.is_listed else f"refused: {refusal}"

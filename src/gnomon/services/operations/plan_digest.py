@@ -1,4 +1,4 @@
-"""The digest of a plan: what it was computed from, so that `apply` can refuse if any of that has changed since."""
+"""The digest of a plan covers the request and the jobs it changes: `apply` refuses if one has changed since."""
 
 import hashlib
 import json
